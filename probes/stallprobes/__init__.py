@@ -8,15 +8,16 @@
             print(variant.variant, verdict.sentence)
 
 ``run`` measures patterns and probes, ``save_trace`` writes what its timeline recorded, ``check`` fills an interference
-matrix, ``compare`` compares two, ``unusual`` compares one with recorded checks of other machines, ``load`` reads a
-saved one, and ``Session`` controls probes step by step. Everything is loaded on first use. Measuring needs an NVIDIA
-GPU, or ``backend="sim"`` for the simulated one. No function asks before it disturbs other processes on the GPU.
+matrix, ``watched`` watches any CUDA program, ``compare`` compares two checks or runs of a watched program, ``unusual``
+compares a check with recorded checks of other machines, ``load`` reads a saved check, and ``Session`` controls probes
+step by step. Everything is loaded on first use. Measuring needs an NVIDIA GPU, or ``backend="sim"`` for the simulated
+one. No function asks before it disturbs other processes on the GPU.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +36,13 @@ if TYPE_CHECKING:
     from stallprobes.traces.trace import Trace
     from stallprobes.verdicts.kinds import VerdictKind
     from stallprobes.verdicts.verdict import Verdict
+    from stallprobes.watch.attribution.findings import WatchFindings
+    from stallprobes.watch.comparing.comparison import RunsComparison
+    from stallprobes.watch.environment import WatchOptions
+    from stallprobes.watch.watched import Watched
+
+    # A side of a comparison.
+    Compared = Matrix | WatchFindings | Sequence[WatchFindings] | Path | str
 
 __all__ = [
     "CheckProgress",
@@ -45,17 +53,21 @@ __all__ = [
     "ReferenceComparison",
     "RunProgress",
     "RunResult",
+    "RunsComparison",
     "Session",
     "TitledTrace",
     "Trace",
     "Verdict",
     "VerdictKind",
+    "WatchFindings",
+    "WatchOptions",
     "check",
     "compare",
     "load",
     "run",
     "save_trace",
     "unusual",
+    "watched",
 ]
 
 # Module that defines each public name. A module is imported when one of its names is first used.
@@ -68,11 +80,14 @@ _HOMES = {
     "ReferenceComparison": "stallprobes.matrix.reference",
     "RunProgress": "stallprobes.measurement.run_clock",
     "RunResult": "stallprobes.measurement.result",
+    "RunsComparison": "stallprobes.watch.comparing.comparison",
     "Session": "stallprobes.engine.session",
     "TitledTrace": "stallprobes.traces.chrome",
     "Trace": "stallprobes.traces.trace",
     "Verdict": "stallprobes.verdicts.verdict",
     "VerdictKind": "stallprobes.verdicts.kinds",
+    "WatchFindings": "stallprobes.watch.attribution.findings",
+    "WatchOptions": "stallprobes.watch.environment",
 }
 
 
@@ -171,17 +186,77 @@ def check(
     )
 
 
-def compare(old: Matrix | Path | str, new: Matrix | Path | str, *, force: bool = False) -> Comparison:
-    """Compare two checks, cell by cell; either may be the path of a saved one.
+@overload
+def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison: ...
+@overload
+def compare(
+    old: WatchFindings | Sequence[WatchFindings], new: WatchFindings | Sequence[WatchFindings], *, force: bool = False
+) -> RunsComparison: ...
+@overload
+def compare(old: Compared, new: Compared, *, force: bool = False) -> Any: ...
+def compare(old: Any, new: Any, *, force: bool = False) -> Any:
+    """Compare two checks, cell by cell, or runs of a watched program before and after a change.
 
-    Raises NotComparable for checks of different kinds of GPU or settings, unless ``force``; TimelinesDiffer, a
-    NotComparable, even so if only one was made with the timeline; and what ``load`` raises.
+    Each side is a check, a report of ``watched``, a list of such reports, or the path of a saved check or of a file of
+    ``stallscope watch --save``. The result is a Comparison for checks, a RunsComparison for runs.
+
+    Raises NotComparable for checks of different kinds of GPU or settings, or runs on different kinds of GPU, unless
+    ``force``, and for a check and runs; TimelinesDiffer, a NotComparable, even with ``force`` if only one check was
+    made with the timeline; RunFileError, and what ``load`` raises; ValueError for a list without a report.
     """
-    from stallprobes.matrix.comparing.compare import compare as compare_matrices
     from stallprobes.matrix.matrix import Matrix
 
-    sides = [side if isinstance(side, Matrix) else load(side) for side in (old, new)]
-    return compare_matrices(sides[0], sides[1], force=force)
+    sides: list[Matrix | Sequence[WatchFindings]] = [_compared(side) for side in (old, new)]
+    checks = [side for side in sides if isinstance(side, Matrix)]
+    runs = [side for side in sides if not isinstance(side, Matrix)]
+    if checks and runs:
+        from stallprobes.errors import NotComparable
+
+        raise NotComparable("One side is a check, the other has runs of a program: compare two of a kind.")
+    if runs:
+        from stallprobes.watch.comparing.compare import compare as compare_runs
+
+        return compare_runs(runs[0], runs[1], force=force)
+    from stallprobes.matrix.comparing.compare import compare as compare_matrices
+
+    return compare_matrices(checks[0], checks[1], force=force)
+
+
+def _compared(side: Compared) -> Matrix | Sequence[WatchFindings]:
+    """A side of a comparison as a check or as runs."""
+    from stallprobes.matrix.matrix import Matrix
+
+    if isinstance(side, Matrix):
+        return side
+    from pathlib import Path
+
+    from stallprobes.watch.attribution.findings import WatchFindings
+    from stallprobes.watch.comparing import run_file, run_kind
+
+    if isinstance(side, str | Path):
+        return run_file.load(Path(side)) if run_kind.holds_runs(Path(side)) else load(side)
+    reports = [side] if isinstance(side, WatchFindings) else list(side)
+    if not reports:
+        raise ValueError("there is no report to compare")
+    return reports
+
+
+def watched(program: Sequence[str] | int, options: WatchOptions | None = None) -> Watched:
+    """Watch a CUDA program that is started in a ``with`` block, or a process that runs, by its number.
+
+        with stallprobes.watched(["python", "train.py"]) as watch:
+            pass
+        print(watch.report.processes[0].sequences[0].sentence)
+
+    The block's end waits for the end of the program, or detaches from the process; ``report`` is then the tree of which
+    ``stallscope watch --json`` is the JSON object. Inside the block it is the report until now. If the block raises, a
+    started program gets SIGTERM. Entering and leaving the block raise WatchError, and OSError for a program that cannot
+    be started.
+    """
+    from stallprobes.watch.environment import WatchOptions
+    from stallprobes.watch.watched import Watched
+
+    return Watched(program, options or WatchOptions())
 
 
 def unusual(check: Matrix | Path | str, reference: str | None = None) -> ReferenceComparison | None:

@@ -113,6 +113,10 @@ class FileMissing(FileNotRead):
     """There is no such file."""
 
 
+class FileReplaced(FileNotRead):
+    """Another file got the name while the file was opened."""
+
+
 class MalformedJson(StallprobesError):
     """The text is not JSON of the expected structure; the message is a clause that says where and what is wrong."""
 
@@ -145,12 +149,16 @@ class CheckFileError(StallprobesError):
     """The file of a check cannot be read or written; the message is one sentence: what is wrong, and what to do."""
 
 
+class RunFileError(StallprobesError):
+    """The file of watched runs cannot be read or written; the message is one sentence: what is wrong, what to do."""
+
+
 class CannotMerge(CheckFileError):
     """The checks cannot be merged; the message is one sentence."""
 
 
 class NotComparable(StallprobesError):
-    """Two checks cannot be compared; the message is one sentence."""
+    """Two checks, or the runs of two programs, cannot be compared; the message is one sentence."""
 
 
 class TimelinesDiffer(NotComparable):

@@ -57,7 +57,7 @@ def is_screen(words: list[str]) -> bool:
     """Whether a command opens a screen in a terminal."""
     name = words[1] if len(words) > 1 else ""
     if name == "watch":
-        return not {"--headless", "--print-env", "--attach", "--pid"} & set(words)
+        return not {"--headless", "--print-env", "--attach", "--pid", "--repeat"} & set(words)
     return name in ("", "demo") or (name == "replay" and "--json" not in words)
 
 
@@ -85,6 +85,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for words in (
         ("check", *CHECK, "--save", "before.json"),
         ("record", "stall.rec", PATTERN, *VARIANT, *ADDED["record"]),
+        *(("watch", "--headless", "--save", name, "--", "true") for name in ("before.runs", "after.runs")),
         ("watch", "--print-env"),
     ):
         done = subprocess.run(

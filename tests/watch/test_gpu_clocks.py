@@ -11,7 +11,7 @@ from factories.watch_moments import findings
 from stallprobes.machine.gpu_settings import PcieLink
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallprobes.watch import gpu_notes
-from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.attribution.findings import ProcessFindings, WatchedGpu
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import PhaseDivision
@@ -21,6 +21,7 @@ from stallprobes.watch.lines.result import ProgramSequence
 
 SECOND = 1_000_000_000
 ALL = Figure(1.0, 1.0, 1.0)
+HEAD: dict[str, Any] = {"model": "NVIDIA H200", "driver": "580.159.04", "cuda": "13.0"}
 
 
 class FakeTelemetry:
@@ -31,7 +32,13 @@ class FakeTelemetry:
 
     def __init__(self, uuid: str, fields: Any) -> None:
         self.uuid = uuid
-        assert {each.name for each in fields} == {"sm_clock_mhz", "clock_reasons", "power_limit_w", "pcie_link"}
+        assert {name for each in fields for name in each.names or (each.name,)} == {
+            *HEAD,
+            "sm_clock_mhz",
+            "clock_reasons",
+            "power_limit_w",
+            "pcie_link",
+        }
 
     def start(self) -> None:
         self.running.append(self.uuid)
@@ -48,6 +55,7 @@ class FakeTelemetry:
             "power_limit_w": 700.0 if high else 400.0,
             "pcie_link": PcieLink(5, 16 if high else 8),
         }
+        values |= HEAD
         readings = {name: TelemetryReading(value, now_ns, None) for name, value in values.items()}
         return TelemetrySnapshot(self.uuid, now_ns, "live", None, MappingProxyType(readings))
 
@@ -74,6 +82,9 @@ def test_a_phase_has_the_clock_of_its_times() -> None:
     for FakeTelemetry.now_s in range(20):
         clocks.look(["b"])
     assert FakeTelemetry.running == ["GPU-b"]
+    assert clocks.gpus() == (
+        WatchedGpu(uuid="b", **HEAD, sm_clock_mhz=1695.0, clock_reasons=("power cap",), power_limit_w=400.0),
+    )
     found = clocks.noted(process())
     (sequence,) = found.sequences
     assert [(phase.sm_clock_mhz, phase.clock_reasons) for phase in sequence.phases] == [

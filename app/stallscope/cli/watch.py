@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from stallscope.cli.watching.files import WatchFiles
 
 # Options of watch that name an output file.
-JSON, RECORD, TRACE, OUTPUT = "--json", "--record", "--trace", "--output"
+JSON, RECORD, TRACE, OUTPUT, SAVE = "--json", "--record", "--trace", "--output", "--save"
 # Option of watch that names aggressors.
 BESIDE = "--beside"
+# Largest number of runs of --repeat.
+MAX_REPEAT = 1000
 # Value of --json that stands for stdout.
 _STDOUT = "-"
 # Largest value (s) of --seconds: a day.
@@ -63,6 +65,8 @@ class WatchArguments:
     output: Path | None
     record: Path | None
     trace: Path | None
+    save: Path | None
+    repeat: int | None
     full: bool
     print_env: bool
     attach: Path | None
@@ -101,6 +105,8 @@ class WatchArguments:
             JSON: self.json_file is not None and not (self.listed and self.as_json),
             RECORD: self.record is not None,
             TRACE: self.trace is not None,
+            SAVE: self.save is not None,
+            "--repeat": self.repeat is not None,
             "--matrix": self.matrix is not None,
             "--slow": self.slow_us is not None,
             "--cost": self.cost_percent is not None,
@@ -129,7 +135,7 @@ class _Rule(NamedTuple):
 # Options with which watch starts no program. Each of these options excludes the others.
 _MODES = ("--print-env", "--attach", "--pid")
 # Options of the report. A command without a report on a program refuses these options, for example --print-env.
-_REPORT = (JSON, RECORD, TRACE, "--matrix")
+_REPORT = (JSON, RECORD, TRACE, SAVE, "--matrix")
 # Options of the recording in the watched process. watch refuses these options with --attach, with --asleep, and for the
 # printed list of processes. With --print-env, these options apply to the programs that get the printed environment.
 _RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-profiler")
@@ -187,6 +193,13 @@ _RULES = (
         lambda given: given.printed,
         (*_REPORT, *_RECORDING, OUTPUT, *_RUNNING),
         "PROGRAM... is missing: {option} is for the report of a program",
+    ),
+    _Rule(lambda given: not given.program, ("--repeat",), "{option} is for a program that watch starts"),
+    _Rule(lambda given: given.save is None, ("--repeat",), "{option} needs --save FILE for the runs"),
+    _Rule(
+        lambda given: given.repeat is not None,
+        (JSON, RECORD, TRACE, OUTPUT, BESIDE),
+        "{option} is for one run; with --repeat use --save",
     ),
     _Rule(
         lambda given: given.attach or given.print_env or given.printed,
@@ -309,6 +322,17 @@ class WatchCommand(MeasuringCommand):
     help="Write calls, GPU work and context switches to FILE for Perfetto or chrome://tracing; compressed with "
     "gzip if FILE ends in .gz.",
 )
+@options.output_file(
+    SAVE,
+    help="Append the report to FILE, compressed, for stallscope compare; a file holds several runs.",
+)
+@click.option(
+    "--repeat",
+    type=options.number(int, 1, MAX_REPEAT, "a number of runs"),
+    metavar="N",
+    help="Run PROGRAM N times, one after the other and without a screen, each saved by --save; the first that fails "
+    "is the last.",
+)
 @click.option("--full", is_flag=True, help="Print slow calls one by one and the functions of each thread too.")
 @click.option(
     "--print-env",
@@ -381,6 +405,7 @@ def command(context: click.Context, /, **values: Any) -> None:
       stallscope watch python train.py
       stallscope watch --headless --json calls.json -- ./solver --steps 100
       stallscope watch --output train.log --trace calls.json.gz -- torchrun train.py
+      stallscope watch --repeat 3 --save before.runs -- python train.py
       stallscope watch --print-env > watch.env
       stallscope watch --attach /tmp/stallscope-watch-k3x9
       stallscope watch --pid 4711 --seconds 10 --headless --json calls.json
@@ -388,7 +413,9 @@ def command(context: click.Context, /, **values: Any) -> None:
     """
     arguments = WatchArguments(
         **values,
-        no_screen="" if values["headless"] else diagnostics.program_screen_obstacle() or limits.screen_shortage() or "",
+        no_screen=""
+        if values["headless"] or values["repeat"]
+        else diagnostics.program_screen_obstacle() or limits.screen_shortage() or "",
     )
     _check(arguments, f"; see: {context.command_path} --help")
     if arguments.printed:
@@ -401,11 +428,19 @@ def command(context: click.Context, /, **values: Any) -> None:
         # It loads numpy, whose threads would otherwise take the signals that the main thread waits for.
         from stallscope.cli.watching import session
         from stallscope.cli.watching.files import WatchFiles
+    if arguments.save is not None:
+        session.require_run_file(arguments.save)
     from stallprobes.watch.causes.known_stalls import stalls_of_this_machine
     from stallprobes.watch.environment import WatchOptions
 
     files = WatchFiles(
-        arguments.json_file, arguments.trace, arguments.record, arguments.output, arguments.force, arguments.full
+        arguments.json_file,
+        arguments.trace,
+        arguments.record,
+        arguments.output,
+        arguments.force,
+        arguments.full,
+        arguments.save,
     )
     known = None if arguments.print_env else stalls_of_this_machine(arguments.matrix)
     default_percent = CALLS_ONLY_COST_PERCENT if arguments.calls_only else DEFAULT_COST_PERCENT
@@ -434,9 +469,9 @@ def _watch(arguments: WatchArguments, chosen: WatchOptions, files: WatchFiles) -
 
     settings = None
     # Without a screen nobody could choose aggressors later; without records nothing is known of the GPU.
-    headless = arguments.headless or bool(arguments.no_screen)
+    headless = arguments.headless or bool(arguments.repeat) or bool(arguments.no_screen)
     trial = trial_beside(arguments.beside, arguments.allow_shared, headless, arguments.calls_only)
-    if not (arguments.headless or arguments.no_screen):
+    if not headless:
         from stallscope.cli import screen
 
         settings = screen.load_settings(arguments.ascii_only)
@@ -458,7 +493,7 @@ def _watch(arguments: WatchArguments, chosen: WatchOptions, files: WatchFiles) -
             trial=trial,
         )
     if settings is None:
-        return session.run(arguments.program, chosen, files, arguments.no_screen, trial)
+        return session.run(arguments.program, chosen, files, arguments.no_screen, arguments.repeat or 1, trial)
     from stallscope.cli.watching import program_screen
 
     return program_screen.run(arguments.program, chosen, files, settings, trial)
@@ -482,7 +517,10 @@ def _check_files(arguments: WatchArguments) -> None:
             output_files.require_writable(option, path, arguments.force, stdout_use)
     if arguments.record is not None:
         output_files.require_new_file(RECORD, arguments.record)
-    output_files.require_different(files)
+    if arguments.save is not None:
+        # A run is added to the file; what the file holds is asked later.
+        output_files.require_writable(SAVE, arguments.save, True, stdout_use)
+    output_files.require_different({**files, SAVE: arguments.save})
     if arguments.output is not None and arguments.no_screen:
         raise _failed(f"{OUTPUT} is for the screen, and {arguments.no_screen}")
 

@@ -97,6 +97,12 @@ class PlainDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(**{name: getattr(source, name) for name in cls.__struct_fields__ if name not in others} | others)
 
 
+class _Schema(msgspec.Struct):
+    """Member of a document with the name of its schema."""
+
+    schema: Any = None
+
+
 class Document(PlainDocument):
     """Base of results. A number whose annotation has ``Rounded`` is rounded when the object is made."""
 
@@ -213,6 +219,15 @@ def decoded(text: bytes | mmap | msgspec.Raw, kind: type[Value], where: str = ""
         if "truncated" in str(error) or (place is not None and int(place[1]) >= len(text)):
             raise TruncatedJson("its end is missing") from None
         raise MalformedJson(f"it is not valid JSON: {str(error).removeprefix('JSON is malformed: ')}") from None
+
+
+def schema_name(text: bytes) -> str | None:
+    """The name of the schema of a document, cleaned; "" if it has none, None if it is no document."""
+    try:
+        name = decoded(text, _Schema).schema
+    except (MalformedJson, UnicodeDecodeError):
+        return None
+    return clean(name) if isinstance(name, str) else ""
 
 
 def attributes(value: object, kind: type[msgspec.Struct]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from stallprobes.errors import FileMissing, FileNotRead, OversizedData, reason_of
+from stallprobes.errors import FileMissing, FileNotRead, FileReplaced, OversizedData, reason_of
 
 
 def opened(path: Path | str) -> BinaryIO:
@@ -29,7 +29,7 @@ def opened(path: Path | str) -> BinaryIO:
             os.close(place)
         if not os.path.samestat(known, os.fstat(descriptor)):
             os.close(descriptor)
-            raise FileNotRead(f"{path} was replaced while it was opened: try again")
+            raise FileReplaced(f"{path} was replaced while it was opened: try again")
         os.set_blocking(descriptor, True)
         return open(descriptor, "rb")
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -15,6 +15,7 @@ _TYPES = {
     "stallscope.doctor/1": "stallprobes.doctor:Diagnosis",
     "stallscope.calibration/1": "stallprobes.machine.gpu_reach:Calibration",
     "stallscope.watch/3": "stallprobes.watch.attribution.findings:WatchFindings",
+    "stallscope.watch-compare/1": "stallprobes.watch.comparing.comparison:RunsComparison",
     "stallscope.processes/2": "stallprobes.machine.gpu_processes:ProcessesDocument",
 }
 

@@ -353,7 +353,9 @@ class Histogram:
 
     @classmethod
     def of_json(cls, value: Any) -> Histogram:
-        """The histogram that ``to_json`` wrote. Raises ValueError for what is none."""
+        """The histogram that ``to_json`` wrote, or that of ``pairs``. Raises ValueError for what is none."""
+        if type(value) is list and all(type(pair) is list for pair in value):
+            return cls.of_json(_numbered(value))
         if type(value) is not list or not len(value) % 2 or not set(map(type, value)) <= {int}:
             raise ValueError("is not a list of a maximum and pairs of integers")
         max_ns, buckets, counts = value[0], value[1::2], value[2::2]
@@ -437,6 +439,15 @@ class Histogram:
         pairs = self.used.T.copy()
         pairs[:, 0] = LOWER[pairs[:, 0]]
         return pairs.tolist()  # type: ignore[no-any-return]
+
+
+def _numbered(pairs: list[list[Any]]) -> list[Any]:
+    """What ``to_json`` writes, of ``pairs``: the maximum is then the lower bound of its bucket."""
+    if not all(len(pair) == 2 and type(pair[0]) is int and 0 <= pair[0] <= LARGEST for pair in pairs):
+        raise ValueError("is not a list of pairs of integers")
+    buckets = [index(pair[0]) for pair in pairs]
+    rest = (number for bucket, (_, count) in zip(buckets, pairs, strict=True) for number in (bucket, count))
+    return [lower(buckets[-1]) if buckets else 0, *rest]
 
 
 # The histogram without values.

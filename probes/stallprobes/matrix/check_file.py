@@ -13,9 +13,9 @@ from contextlib import suppress
 from itertools import chain, islice
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from stallprobes.errors import (
     CheckFileError,
@@ -61,12 +61,6 @@ _CELLS = b'"cells":['
 # Number of cells (each a victim beside aggressors) that are decoded together from a check of one machine. Decoding
 # single cells takes a tenth longer. The cells of a merged check are decoded singly.
 _CELLS_TOGETHER = 32
-
-
-class _Schema(Struct):
-    """Member of a document with the name of its schema."""
-
-    schema: Any = None
 
 
 def save(
@@ -228,12 +222,9 @@ def _what_is_wrong(text: bytes | mmap, error: Exception) -> str:
         return f"is cut off: {error}; {copy_again}"
     if isinstance(error, DamagedData):
         return f"is damaged: {error}; {copy_again}"
-    try:
-        other = _other_document(codec.decoded(bytes(text), _Schema).schema)
-    except (MalformedJson, UnicodeDecodeError):
-        other = ""
-    if other:
-        return f"{other}"
+    schema = codec.schema_name(bytes(text))
+    if schema is not None and (other := _other_document(schema)):
+        return other
     why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
     # Without the schema's name at the start, the file is more likely another one than a damaged check.
     if f'"{_NAME}/'.encode() in text[:_HEAD]:
@@ -241,11 +232,11 @@ def _what_is_wrong(text: bytes | mmap, error: Exception) -> str:
     return f"is not a check: {why}; {name}"
 
 
-def _other_document(schema: object) -> str:
+def _other_document(schema: str) -> str:
     """Clause on a document with the schema ``schema``; "" for a check that is read here."""
     if schema == CHECK_SCHEMA:
         return ""
-    tool, _, version = schema.partition("/") if isinstance(schema, str) else ("", "", "")
+    tool, _, version = schema.partition("/")
     newest = CHECK_SCHEMA.partition("/")[2]
     if tool == _NAME and version.isascii() and version.isdigit() and version.strip("0"):
         newer = len(version) > 4 or int(version) > int(newest)

@@ -1,17 +1,17 @@
-"""SM clocks, power limits and PCIe links of the GPUs of watched processes, put beside the phases of their time."""
+"""SM clocks, power limits and PCIe links of the GPUs of watched processes, beside the phases of their time."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stallprobes.machine import gpu_settings
 from stallprobes.machine.gpu_settings import PcieLink
 from stallprobes.machine.telemetry import FIELDS, TelemetryField, TelemetryReading
-from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.attribution.findings import ProcessFindings, WatchedGpu
 from stallprobes.watch.division.binned_sums import Times
 from stallprobes.watch.division.result import PhaseDivision
 from stallprobes.watch.gpu_notes import PERIOD_S, GpuNotes, Note
@@ -21,15 +21,19 @@ from stallprobes.watch.lines.result import ProgramSequence
 _LINK, _LINK_S = "pcie_link", 10.0
 # Reason for a low clock that is not reported: the GPU is idle, so nothing limits it.
 _IDLE = "idle"
+# Time (s) between two readings of what a GPU is, which stays the same.
+_HEAD_S = 600.0
 
 
 class _Clock(NamedTuple):
-    """An SM clock (MHz), the reasons why it is not higher, the power limit (W), and the link of PCIe."""
+    """An SM clock (MHz), the reasons why it is not higher, the power limit (W), the link of PCIe, and what the GPU is
+    (fields of WatchedGpu)."""
 
     mhz: float
     reasons: tuple[str, ...]
     power_limit_w: float | None
     link: PcieLink | None
+    head: Mapping[str, Any]
 
 
 class GpuClocks:
@@ -41,6 +45,13 @@ class GpuClocks:
     def look(self, uuids: Iterable[str]) -> None:
         """Note the clocks of the GPUs with these UUIDs (without GPU-); others are not read any more."""
         self._notes.look(uuids)
+
+    def gpus(self) -> tuple[WatchedGpu, ...]:
+        """All GPUs that were looked at and have notes, with their clocks."""
+        return tuple(
+            WatchedGpu(uuid=uuid, **notes[-1].value.head, **_settings([note.value for note in notes]))
+            for uuid, notes in self._notes.every()
+        )
 
     def noted(self, process: ProcessFindings) -> ProcessFindings:
         """``process`` with the clocks in the phases of its sequences."""
@@ -69,7 +80,17 @@ def _fields() -> tuple[TelemetryField, ...]:
         *(replace(each, period_s=PERIOD_S) for each in chosen),
         *limit,
         TelemetryField(_LINK, _LINK_S, gpu_settings.link, slow=True),
+        TelemetryField("gpu", _HEAD_S, _head, slow=True, names=("model", "driver", "cuda")),
     )
+
+
+def _head(module: Any, handle: Any) -> Mapping[str, str]:
+    version = int(module.nvmlSystemGetCudaDriverVersion())
+    return {
+        "model": str(module.nvmlDeviceGetName(handle)),
+        "driver": str(module.nvmlSystemGetDriverVersion()),
+        "cuda": f"{version // 1000}.{version % 1000 // 10}",
+    }
 
 
 def _clock(readings: Mapping[str, TelemetryReading]) -> Note[_Clock] | None:
@@ -77,7 +98,19 @@ def _clock(readings: Mapping[str, TelemetryReading]) -> Note[_Clock] | None:
     if clock.value is None:
         return None
     limit, link = readings["power_limit_w"].value, readings[_LINK].value
-    return Note(clock.at_ns, _Clock(float(clock.value), tuple(reasons.value or ()), limit, link))
+    head = {name: readings[name].value or "" for name in ("model", "driver", "cuda")}
+    return Note(clock.at_ns, _Clock(float(clock.value), tuple(reasons.value or ()), limit, link, head))
+
+
+def _settings(clocks: Sequence[_Clock]) -> dict[str, Any]:
+    """The median clock, the reasons that hold for half of the ``clocks`` or more, and the lowest power limit."""
+    counts = Counter(reason for clock in clocks for reason in clock.reasons if reason != _IDLE)
+    power_w = (clock.power_limit_w for clock in clocks if clock.power_limit_w is not None)
+    return {
+        "sm_clock_mhz": statistics.median(clock.mhz for clock in clocks),
+        "clock_reasons": tuple(reason for reason, count in counts.items() if 2 * count >= len(clocks)),
+        "power_limit_w": min(power_w, default=None),
+    }
 
 
 def _with_clock(phase: PhaseDivision, clocks: Iterable[Note[_Clock]], times: Times) -> PhaseDivision:
@@ -85,11 +118,6 @@ def _with_clock(phase: PhaseDivision, clocks: Iterable[Note[_Clock]], times: Tim
     mine = [clock.value for clock in clocks if any(begin <= clock.at_ns < end for begin, end in times)]
     if not mine:
         return phase
-    counts = Counter(reason for clock in mine for reason in clock.reasons if reason != _IDLE)
-    return phase.changed(
-        sm_clock_mhz=statistics.median(clock.mhz for clock in mine),
-        clock_reasons=tuple(reason for reason, count in counts.items() if 2 * count >= len(mine)),
-        power_limit_w=min((clock.power_limit_w for clock in mine if clock.power_limit_w is not None), default=None),
-        # The generation changes with the load, to save power.
-        pcie_lanes=min((clock.link.width for clock in mine if clock.link is not None), default=None),
-    )
+    # The generation of a link changes with the load, to save power.
+    lanes = min((clock.link.width for clock in mine if clock.link is not None), default=None)
+    return phase.changed(**_settings(mine), pcie_lanes=lanes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
@@ -66,6 +66,10 @@ class GpuNotes(Generic[_Value]):
         """The notes of a GPU from one time to another, the oldest first."""
         notes, time = self.of(uuid), attrgetter("at_ns")
         return notes[bisect_left(notes, begin_ns, key=time) : bisect_right(notes, end_ns, key=time)]
+
+    def every(self) -> Iterator[tuple[str, list[Note[_Value]]]]:
+        """All GPUs that have notes, by their UUIDs, in the order of the UUIDs."""
+        yield from sorted(self._notes.items())
 
     def _add(self, uuid: str, note: Note[_Value]) -> None:
         notes = self._notes.setdefault(uuid, [])

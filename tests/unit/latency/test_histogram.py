@@ -206,11 +206,19 @@ def test_its_json_is_the_maximum_and_the_buckets(values: list[int]) -> None:
     assert Histogram.of_json(hist.to_json()) == hist
 
 
+@pytest.mark.parametrize("values", [[], [0, 0], [5, 5, 300, 2**40], [2**61]])
+def test_the_pairs_of_documents_are_read_too(values: list[int]) -> None:
+    hist = Histogram.of(values)
+    assert Histogram.of_json(hist.pairs()).pairs() == hist.pairs()
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [
         (None, "is not a list"),
-        ([], "is not a list"),
+        ([[5, 1, 2]], "is not a list of pairs"),
+        ([["5", 1]], "is not a list of pairs"),
+        ([[5, 1], [4, 1]], "do not ascend from 0"),
         ([5, 5], "is not a list"),
         ([5, 5, 1.0], "is not a list"),
         ([5, True, 1], "is not a list"),

@@ -11,6 +11,7 @@ from stallprobes.machine.nvml import version_of
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.comparing import run_file
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.trace_history import KEEP_NS
 from stallprobes.watch.report import document
@@ -25,6 +26,7 @@ class WatchFiles:
 
     ``json`` is the report, ``trace`` a trace for Perfetto, ``record`` a recording, which never replaces a file.
     ``output`` gets the program's output, in place of the screen's pane. ``full``: the text report has all of its parts.
+    ``runs`` gets the report as one more run, for comparisons.
     """
 
     json: Path | None = None
@@ -33,6 +35,7 @@ class WatchFiles:
     output: Path | None = None
     force: bool = False
     full: bool = False
+    runs: Path | None = None
 
     @property
     def keep_ns(self) -> int | None:
@@ -46,6 +49,13 @@ class WatchFiles:
             text = io.StringIO()
             Output(text).json(document(findings))
             atomic.write(self.json, (text.getvalue().encode(),), force=self.force)
+
+    def save_run(self, findings: WatchFindings, progress: Progress) -> None:
+        """Append the report to the file of runs. Raises RunFileError; then the file has its earlier runs."""
+        if self.runs is not None:
+            progress.begin(f"saving to {self.runs.name}")
+            run_file.append(findings, self.runs)
+            diagnostics.print_message(f"run saved to {self.runs}; compare it with stallscope compare")
 
     def save_trace(self, live: LiveProgram, findings: WatchFindings, progress: Progress) -> None:
         """Write the trace, and say where it is and what it leaves out. Raises FileNotWritten."""

@@ -9,6 +9,7 @@ from contextlib import suppress
 from stallprobes.errors import EXIT_ENGINE
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.live.beside_trial import BesideTrial
+from stallprobes.watch.setup import given_environment, prepare
 from stallscope.cli import screen
 from stallscope.cli.process import diagnostics, foreground
 from stallscope.cli.process.diagnostics import CommandError
@@ -16,7 +17,7 @@ from stallscope.cli.process.inherited_signals import signals_to_reset
 from stallscope.cli.process.limits import collect_rarely
 from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
-from stallscope.cli.watching.session import POLL_S, ProgramWatch, given_environment, prepare
+from stallscope.cli.watching.session import POLL_S, ProgramWatch
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.watched import WatchedProgramSource

@@ -7,33 +7,25 @@ import shlex
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from stallprobes.errors import FileNotWritten, WatchError
-from stallprobes.files.ending_signals import unwound_by_signals
-from stallprobes.foreign_text import printable
-from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, FOLDER_VARIABLE
+from stallprobes.errors import FileNotWritten, RunFileError, WatchError
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.causes.known_stalls import KnownStalls
-from stallprobes.watch.environment import (
-    INJECTION_VARIABLE,
-    WatchOptions,
-    asleep_variables,
-    cupti_of_this_machine,
-    library,
-    variables,
-)
+from stallprobes.watch.comparing import run_file
+from stallprobes.watch.environment import WatchOptions, asleep_variables, library, variables
 from stallprobes.watch.live.beside_trial import BesideTrial
 from stallprobes.watch.live.live_program import LOOK_S, LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
 from stallprobes.watch.rank_text import process_words
 from stallprobes.watch.reading.folder import create_folder
-from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
+from stallprobes.watch.reading.folder_lock import FolderLock
 from stallprobes.watch.reading.process import WatchedProcess
+from stallprobes.watch.setup import WatchSetup, given_environment, libcupti_of, prepare
 from stallprobes.wording.watch_wording import (
     PROFILER_FINDS_IT_TAKEN,
     PROFILER_GETS_IT,
@@ -65,24 +57,51 @@ def run(
     options: WatchOptions,
     files: WatchFiles,
     no_screen: str = "",
+    times: int = 1,
     trial: BesideTrial | None = None,
 ) -> int:
-    """Run the program, report to stderr and return its exit code.
+    """Run the program so many ``times``, or until it fails, report to stderr and return the last exit code.
 
     ``trial`` has aggressors beside it. ``no_screen`` says why there is no screen, "" where none was asked for. Raises
     WatchError or CommandError if it was not started.
     """
-    setup = prepare(options, given_environment())
     with foreground.held_signals() as blocked:
         try:
-            watch = ProgramWatch(words, setup, files)
-            watch.live.trial = trial
-            program = ForegroundProgram(words, setup.environment, blocked)
-            watch.announce(program.pid, no_screen)
-            return watch.end(program.wait(POLL_S, watch.poll, watch.report))
+            for number in range(1, times + 1):
+                if times > 1:
+                    diagnostics.print_message(f"run {number} of {times}")
+                if code := _run_once(words, options, files, no_screen, trial, blocked):
+                    break
+            return code
         finally:
-            setup.remove()
             foreground.ignore_signals()
+
+
+def _run_once(
+    words: Sequence[str],
+    options: WatchOptions,
+    files: WatchFiles,
+    no_screen: str,
+    trial: BesideTrial | None,
+    blocked: set[signal.Signals],
+) -> int:
+    setup = prepare(options, given_environment())
+    try:
+        watch = ProgramWatch(words, setup, files)
+        watch.live.trial = trial
+        program = ForegroundProgram(words, setup.environment, blocked)
+        watch.announce(program.pid, no_screen)
+        return watch.end(program.wait(POLL_S, watch.poll, watch.report))
+    finally:
+        setup.remove()
+
+
+def require_run_file(path: Path) -> None:
+    """Raise CommandError where no run can be appended to the file ``path``."""
+    try:
+        run_file.ready(path)
+    except RunFileError as error:
+        raise CommandError(WatchExit.FAILED, f"--save: {error}") from error
 
 
 def print_environment(options: WatchOptions) -> None:
@@ -94,7 +113,7 @@ def print_environment(options: WatchOptions) -> None:
     chosen = present.get("TMPDIR")
     folder = create_folder(Path(chosen) if chosen else None)
     try:
-        added = variables(library(), folder, options, present, _libcupti(present))
+        added = variables(library(), folder, options, present, libcupti_of(present))
         with Output() as out:
             for name, value in added.items():
                 out.write(f"export {name}={shlex.quote(value)}\n")
@@ -218,6 +237,8 @@ def save_files(
     """
     with kept(failures, FileNotWritten):
         files.save_report(findings, progress)
+    with kept(failures, RunFileError):
+        files.save_run(findings, progress)
     with kept(failures, FileNotWritten):
         files.save_trace(live, findings, progress)
     with kept(failures, FileNotWritten):
@@ -239,72 +260,6 @@ def kept(failures: list[Exception], kind: type[Exception] = Exception) -> Iterat
         yield
     except kind as error:
         failures.append(error)
-
-
-@dataclass(frozen=True)
-class WatchSetup:
-    """What a program is started with. ``folder`` is None where it cannot be watched, with the reason in ``problem``.
-
-    While ``lock`` is held, no other stallscope removes the folder.
-    """
-
-    environment: Mapping[str, str]
-    options: WatchOptions
-    folder: Path | None
-    problem: str = ""
-    lock: FolderLock | None = None
-
-    def remove(self) -> None:
-        """Remove the folder."""
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        if self.lock is not None:
-            self.lock.release()
-
-
-def given_environment() -> dict[str, str]:
-    """The environment that this process was started with.
-
-    In the C locale, Python itself adds LC_CTYPE (PEP 538), with which other programs would behave differently.
-    """
-    present = dict(os.environ)
-    with suppress(OSError):
-        given = Path("/proc/self/environ").read_bytes().split(b"\0")
-        if not any(entry.startswith(b"LC_CTYPE=") for entry in given):
-            present.pop("LC_CTYPE", None)
-    return present
-
-
-def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
-    """The setup of a program. Raises WatchError where another tool is injected, or it is watched already."""
-    already = present.get(FOLDER_VARIABLE)
-    if already and present.get(INJECTION_VARIABLE) and os.path.isdir(already):
-        # The watch that has it would find no call and say so.
-        raise WatchError(
-            f"the program is watched already, as {FOLDER_VARIABLE} says ({printable(already)}): start it without watch,"
-            f" or unset {FOLDER_VARIABLE}."
-        )
-    # One that was killed could not.
-    remove_abandoned(places())
-    with unwound_by_signals():
-        try:
-            built = library()
-            folder = create_folder()
-        except WatchError as error:
-            # The program was asked for; without its report it is still of use.
-            return WatchSetup(present, options, None, str(error).rstrip("."))
-        try:
-            added = variables(built, folder, options, present, _libcupti(present))
-            return WatchSetup({**present, **added}, options, folder, lock=FolderLock.create(folder))
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-
-
-def _libcupti(present: Mapping[str, str]) -> Path | None:
-    """The libcupti that the user names, else the first that fits; None without any."""
-    named = present.get(CUPTI_VARIABLE)
-    return Path(named) if named else cupti_of_this_machine()
 
 
 class ProgramWatch:
@@ -371,8 +326,11 @@ class ProgramWatch:
                 progress.end()
                 self._print(findings)
                 # A file that cannot be written does not cost the others.
+                report = findings.changed(program=tuple(self._words), exit_code=code)
                 with self._failureskept():
-                    self._files.save_report(findings.changed(program=tuple(self._words), exit_code=code), progress)
+                    self._files.save_report(report, progress)
+                with self._failureskept():
+                    self._files.save_run(report, progress)
                 with self._failureskept():
                     self._files.save_trace(self.live, findings, progress)
             with self._failureskept():

@@ -18,6 +18,7 @@ from stallprobes.files.codec import (
     Natural,
     PlainDocument,
     Ratio,
+    Rounded,
     Sentence,
     Share,
     String,
@@ -387,6 +388,24 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
         force_setattr(self, "lost_ns", sum(loss.ns for loss in self.lost))
 
 
+class WatchedGpu(Document, kw_only=True):
+    """A GPU on which a watched process worked, by NVML."""
+
+    uuid: Annotated[String, about("Without GPU- or MIG-.")]
+    model: Annotated[String, about("Empty if not known, as the versions.")] = ""
+    driver: Annotated[String, about("Version of the driver.")] = ""
+    cuda: Annotated[String, about("Newest version of CUDA that the driver supports.")] = ""
+    sm_clock_mhz: Annotated[
+        Annotated[float, Meta(ge=0), Rounded(1)] | None, about("The median SM clock of the watch; null if not known.")
+    ] = None
+    clock_reasons: Annotated[
+        tuple[String, ...], about("Why the clock was not higher, for half of the watch or more.")
+    ] = ()
+    power_limit_w: Annotated[
+        Annotated[float, Meta(ge=0), Rounded(1)] | None, about("The lowest power limit; null if not known.")
+    ] = None
+
+
 class WatchFindings(Document, kw_only=True, eq=False):
     """Output of `stallscope watch --json`: the driver calls of a program, and what each slow one waited for. Times and
     durations are nanoseconds, times of events are on CLOCK_MONOTONIC. Unknown values are null."""
@@ -419,6 +438,7 @@ class WatchFindings(Document, kw_only=True, eq=False):
     attached: Annotated[
         tuple[AttachingCost, ...], about("The processes that ran when they were attached (--pid).")
     ] = ()
+    gpus: Annotated[tuple[WatchedGpu, ...], about("Those that NVML knows; none for recordings.")] = ()
     processes: tuple[ProcessFindings, ...]
 
     @property

@@ -121,7 +121,9 @@ class CallStack:
 
     @classmethod
     def of_json(cls, value: Any) -> CallStack:
-        """The stack whose frames are ``value``. Raises ValueError for what is none."""
+        """The stack whose frames are ``value``, or without frames for a number. Raises ValueError for what is none."""
+        if type(value) is int:
+            return cls(number=value)
         frames = msgspec.convert(value, StackFrames)
         return cls(frames.python, frames.native, frames.complete)
 

@@ -201,6 +201,7 @@ class ProcessHead(Document, kw_only=True):
     code: Annotated[Int64, about("What it returned, else 0.")]
     cupti_path: String
     cupti_version: Unsigned
+    python: Annotated[String, about("Version of the Python interpreter in the process; empty without one.")] = ""
     calls_only: bool
     slow_limit_ns: Annotated[Unsigned, about("The limit from which a call is slow.")]
     records: Unsigned
@@ -238,7 +239,6 @@ class WatchedProcess(ProcessHead, kw_only=True):
     - ``losses``: counts of what the library could not record.
     - ``start_ticks``: when it began, as in /proc.
     - ``ended_ns``: None unless the program ended by exit, or the recording before it.
-    - ``python``: the version of the interpreter in the process, "" without one.
     - ``no_stacks``: the user wants no call stacks.
     - ``native_stacks`` and ``python_stacks``: which frames of a stack the library can record.
     - ``interpreter``: the address and the bytes of the state of its Python interpreter, with the global lock; zeros
@@ -268,7 +268,6 @@ class WatchedProcess(ProcessHead, kw_only=True):
     clocks: ClockPair
     ended_ns: int | None
     threads: tuple[WatchedThread, ...]
-    python: str = ""
     no_stacks: bool = False
     native_stacks: bool = False
     python_stacks: bool = False

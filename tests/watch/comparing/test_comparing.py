@@ -1,0 +1,228 @@
+"""Comparison of watched runs: nothing is worse or better without a change, and a change is seen and explained."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from factories.watched_runs import GPU, NAMES, place, program_run, recorded, slower, varied
+from stallprobes.errors import NotComparable
+from stallprobes.matrix.comparing.comparison import Change
+from stallprobes.watch.comparing.compare import compare
+from stallprobes.watch.comparing.comparison import Sort
+from stallprobes.watch.comparing.measures import WorkUnit, program_of
+from stallprobes.watch.comparing.places import Place, matched
+from stallprobes.watch.comparing.spread import Spread
+from stallprobes.watch.division.parts import Bound, Part
+
+MS = 1_000_000
+HOST_AND_GPU = {Part.HOST: 0.6, Part.KERNELS: 0.4}
+# Programs whose kernels run fewer than 20 times in a second: without a step, nothing is compared then.
+FEW_OPERATIONS = ("copies_and_launches", "pin_each_batch")
+CALM = (Change.SAME, Change.UNSURE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_program_is_worse_or_better_without_a_change(name: str) -> None:
+    chance = Random(name)
+    for _ in range(20):
+        old, new = ([varied(recorded(name), chance) for _ in range(chance.choice((1, 2)))] for _ in range(2))
+        result = compare(old, new)
+        assert result.change in CALM, result.sentence
+
+
+def test_hardly_any_pair_of_many_runs_is_worse_or_better_without_a_change() -> None:
+    chance = Random(7)
+    counts = dict.fromkeys(Change, 0)
+    for name in ("image_training", "pageable_upload", "text_generation", "sync_each_op"):
+        for _ in range(60):
+            sides = [[varied(recorded(name), chance) for _ in range(chance.choice((3, 4, 5)))] for _ in range(2)]
+            counts[compare(*sides).change] += 1
+    assert counts[Change.WORSE] + counts[Change.BETTER] <= 2
+    assert counts[Change.SAME] >= 200
+
+
+def test_other_programs_are_not_compared() -> None:
+    for one, other in itertools.permutations(NAMES, 2):
+        if {one, other} == {"image_training", "image_training_pinned"}:
+            continue
+        result = compare([recorded(one)], [recorded(other)])
+        assert (result.change, result.ratio) == (Change.UNSURE, None), (one, other, result.sentence)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES[::3] if name not in FEW_OPERATIONS])
+def test_a_change_by_a_factor_of_two_is_seen(name: str) -> None:
+    chance, run = Random(name), recorded(name)
+    if compare([run], [run]).ratio is None:
+        pytest.skip("its pace is not its own")
+    for factor, change in ((2.2, Change.WORSE), (1 / 2.2, Change.BETTER)):
+        result = compare([run], [slower(run, factor)])
+        assert result.change is change
+        old, new = ([varied(slower(run, by), chance) for _ in range(5)] for by in (1.0, factor))
+        assert compare(old, new).change is change
+
+
+def test_alike_runs_show_a_small_change() -> None:
+    chance, run = Random(3), recorded("image_training")
+    old, new = ([varied(slower(run, by), chance, 0.99, 1.01) for _ in range(5)] for by in (1.0, 1.2))
+    result = compare(old, new)
+    assert (result.change, result.measured) == (Change.WORSE, True)
+    assert 1 < (result.detectable or 0) < 1.15
+    assert (result.low or 0) < 1.2 < (result.high or 0)
+    # Of so few runs the spread is not known.
+    assert compare(old[:2], new[:2]).change is Change.SAME
+
+
+def test_what_changed_is_said_first() -> None:
+    parts = {Part.HOST: 0.3, Part.KERNELS: 0.35, Part.SUBMITTING: 0.05, Part.WAKE_UP: 0.3}
+    old = program_run(20 * MS, parts, verdict=Bound.WAIT, lines={31: 0.3, 42: 0.35}, waits={42: 0.35})
+    new = program_run(10 * MS, {Part.HOST: 0.6, Part.KERNELS: 0.4}, lines={31: 0.6})
+    result = compare([old], [new])
+    assert result.sentence == (
+        "BETTER: a step takes 20.0 → 10.0 ms (−50 %); waits at train.py:42 in step are gone; now host-bound before "
+        "train.py:31 in step."
+    )
+    assert [(item.sort, item.name) for item in result.items[:2]] == [
+        (Sort.WAIT, "train.py:42 in step"),
+        (Sort.LINE, "train.py:42 in step"),
+    ]
+    worse = compare([new], [old])
+    assert worse.change is Change.WORSE
+    assert (
+        "waits at train.py:42 in step 7.00 ms, which is new; now wait-bound at train.py:42 in step." in worse.sentence
+    )
+
+
+def test_a_line_that_moved_is_the_same_line() -> None:
+    old = program_run(20 * MS, HOST_AND_GPU, lines={31: 0.3, 50: 0.3})
+    new = program_run(10 * MS, HOST_AND_GPU, lines={33: 0.3, 54: 0.3})
+    names = {item.name for item in compare([old], [new]).items if item.sort is Sort.LINE}
+    assert names == {"train.py:33 in step", "train.py:54 in step"}
+    before = {(Place.of(place(42)), "cuStreamSynchronize"): 1, (Place.of(place(50)), "cuStreamSynchronize"): 2}
+    after = {(Place.of(place(52)), "cuStreamSynchronize"): 3}
+    assert [(key[0].line, one, other) for key, one, other in matched(before, after)] == [(52, 2, 3), (42, 1, None)]
+    other_call = {(Place.of(place(50)), "cuCtxSynchronize"): 3}
+    assert [(one, other) for _, one, other in matched(before, other_call)] == [(1, None), (2, None), (None, 3)]
+
+
+def test_steps_that_other_calls_mark_are_compared_by_their_kernels() -> None:
+    # Three calls mark a step in the old program, two in the new one: its steps seem longer.
+    old = program_run(12 * MS, HOST_AND_GPU, per_step=3)
+    result = compare([old], [program_run(12 * MS, HOST_AND_GPU, per_step=2)])
+    assert (result.change, result.unit) == (Change.SAME, WorkUnit.KERNELS)
+    faster = compare([old], [program_run(6 * MS, HOST_AND_GPU, per_step=1, function="cuCtxSynchronize")])
+    assert (faster.change, faster.unit) == (Change.BETTER, WorkUnit.KERNELS)
+    assert faster.sentence.startswith("BETTER: the work of a step takes 4.00 → 2.00 ms (−50 %)")
+
+
+def test_steps_without_a_common_kernel_need_the_same_call_and_as_many_operations() -> None:
+    old = program_run(12 * MS, HOST_AND_GPU, kernels={"float": 10})
+    assert compare([old], [program_run(6 * MS, HOST_AND_GPU, kernels={"half": 12})]).change is Change.BETTER
+    for new in (
+        program_run(6 * MS, HOST_AND_GPU, kernels={"half": 30}),
+        program_run(6 * MS, HOST_AND_GPU, kernels={"half": 10}, function="cuCtxSynchronize"),
+        program_run(6 * MS, HOST_AND_GPU, kernels={"half": 10}, command=("python", "other.py")),
+    ):
+        result = compare([old], [new])
+        assert (result.change, result.ratio) == (Change.UNSURE, None)
+        assert "its kernels are others" in result.why or "whose kernels are others" in result.why
+
+
+def test_kernels_of_other_sizes_do_other_work() -> None:
+    result = compare([program_run(12 * MS, HOST_AND_GPU)], [program_run(24 * MS, HOST_AND_GPU, blocks=512)])
+    assert (result.change, result.ratio) == (Change.UNSURE, None)
+    assert "256 → 512 blocks" in result.why
+
+
+def test_a_program_that_waits_for_requests_has_no_speed() -> None:
+    for bound in (Bound.IDLE, Bound.ASLEEP):
+        result = compare([program_run(12 * MS, HOST_AND_GPU)], [program_run(40 * MS, HOST_AND_GPU, verdict=bound)])
+        assert (result.change, result.ratio) == (Change.UNSURE, None)
+        assert "its pace" in result.why or "their pace" in result.why
+
+
+def test_the_clock_of_the_gpu_is_not_the_program() -> None:
+    busy = {Part.KERNELS: 0.97, Part.HOST: 0.03}
+    old = program_run(10 * MS, busy, verdict=Bound.GPU)
+    new = program_run(15 * MS, busy, verdict=Bound.GPU, gpu=GPU.changed(sm_clock_mhz=1320.0))
+    result = compare([old], [new])
+    assert result.change is Change.UNSURE
+    assert "SM clock" in result.why
+    assert any("take ×1.50 as long; the SM clock was 1980 → 1320 MHz." in note for note in result.notes)
+    # A clock that is higher is no reason for a longer step, nor is one of a GPU that waits.
+    assert compare([new], [program_run(25 * MS, busy, verdict=Bound.GPU)]).change is Change.WORSE
+    host = {Part.KERNELS: 0.03, Part.HOST: 0.97}
+    low = program_run(15 * MS, host, gpu=GPU.changed(sm_clock_mhz=1320.0))
+    assert compare([program_run(10 * MS, host)], [low]).change is Change.WORSE
+
+
+def test_time_slices_of_others_are_not_the_program() -> None:
+    old = program_run(10 * MS, HOST_AND_GPU)
+    new = program_run(20 * MS, {Part.HOST: 0.3, Part.KERNELS: 0.2, Part.SHARED: 0.5})
+    result = compare([old], [new])
+    assert result.change is Change.UNSURE
+    assert "Other processes" in result.why
+
+
+def test_what_differs_is_listed_first() -> None:
+    old = program_run(10 * MS, HOST_AND_GPU)
+    new = program_run(
+        10 * MS,
+        HOST_AND_GPU,
+        command=("python", "train.py", "--fast"),
+        gpu=GPU.changed(driver="590.1", sm_clock_mhz=1500),
+    )
+    new = replace(new, exit_code=1)
+    keys = {row.key: (row.old, row.new) for row in compare([old], [new]).differences}
+    assert keys == {
+        "command": ("python train.py", "python train.py --fast"),
+        "exit code": (0, 1),
+        "driver": ("580.159.04", "590.1"),
+        "SM clock (MHz)": (1980, 1500),
+    }
+
+
+def test_other_models_of_gpu_are_compared_only_by_force() -> None:
+    sides = ([program_run(10 * MS, HOST_AND_GPU)], [program_run(30 * MS, HOST_AND_GPU, gpu=GPU.changed(model="A100"))])
+    with pytest.raises(NotComparable, match="NVIDIA H200"):
+        compare(*sides)
+    assert compare(*sides, force=True).change is Change.WORSE
+
+
+def test_runs_of_another_command_than_the_last_are_left_out() -> None:
+    other = program_run(90 * MS, HOST_AND_GPU, command=("python", "eval.py"))
+    run = program_run(10 * MS, HOST_AND_GPU)
+    result = compare([other, run], [run])
+    assert (result.change, result.old.runs, len(result.old.left_out)) == (Change.SAME, 1, 1)
+
+
+def test_runs_without_a_process_are_unsure() -> None:
+    empty = replace(program_run(10 * MS, HOST_AND_GPU), processes=())
+    for sides in (([empty], [empty]), ([program_run(10 * MS, HOST_AND_GPU)], [empty])):
+        result = compare(*sides)
+        assert (result.change, result.ratio) == (Change.UNSURE, None)
+        assert "no process of it recorded a call" in result.sentence
+
+
+def test_two_speeds_of_one_program_are_no_change() -> None:
+    for old, new in (([0.85], [1.2]), ([0.85, 0.85], [1.2, 1.2]), ([0.85], [1.2] * 9)):
+        spread = Spread.of(old, new)
+        assert spread.change(0.345) is Change.UNSURE
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        (("python", "/a/train.py", "--x"), "train.py"),
+        (("python3.12", "-u", "train.py"), "train.py"),
+        (("torchrun", "--nproc_per_node", "2", "train.py"), "train.py"),
+        (("./solver", "--steps", "3"), "solver"),
+        (("/usr/bin/python3 /a/train.py 3",), "train.py"),
+        ((), ""),
+    ],
+)
+def test_a_command_names_its_program(command: tuple[str, ...], program: str) -> None:
+    assert program_of(command) == program
