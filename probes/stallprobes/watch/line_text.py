@@ -60,6 +60,10 @@ _HOST_REMEDIES = {
 _INTERPRETER_REMEDY = (
     "The host waits here for Python's global lock: have other threads work in processes, or in code that releases it."
 )
+# Remedy for time between calls in which the thread waits for an RLock.
+_RLOCK_REMEDY = (
+    "The host waits here for an RLock: have the thread that has it give it back sooner, such as to work on a copy."
+)
 # Remedy for the line with most of the host's time, in a process with page faults in managed memory.
 _PAGES_REMEDY = (
     "The host may wait here for pages of managed memory that move from the GPU: prefetch them (cudaMemPrefetchAsync), "
@@ -257,6 +261,8 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
             return _COLLECTING_REMEDY
         if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= line.between.share:
             return _INTERPRETER_REMEDY
+        if sequence.verdict is Bound.THREAD and 2 * sequence.rlock >= line.between.share:
+            return _RLOCK_REMEDY
         most = max((each.between.share for each in sequence.lines), default=0.0)
         if 2 * line.between.share < most:
             return _of_host(line)

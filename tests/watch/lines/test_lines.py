@@ -20,6 +20,7 @@ from stallprobes.files.codec import attributes
 from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallKind
+from stallprobes.native.layouts.watch_file import STACKS as MOST_STACKS
 from stallprobes.watch.attribution.findings import CallSite, ProcessFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
@@ -308,6 +309,15 @@ def test_lines_that_have_pythons_lock_have_the_time_of_the_samples_in_which_they
     assert lines(samples, divided(interpreter=0.02)).lock_holders == ()
     assert lines(samples, divided(Bound.THREAD)).lock_holders == found
     assert lines(samples[-10:], divided(interpreter=0.8)).lock_holders == ()
+
+
+def test_lines_that_have_an_rlock_have_its_waits_beside_those_for_pythons_lock() -> None:
+    samples = [Sampled(at, at + 9, 100, between=True, holder=MOST_STACKS + 2) for at in range(0, 600, 10)]
+    samples += [Sampled(at, at + 9, 100, between=True, holder=3) for at in range(600, 900, 10)]
+    found = lines(samples, divided(Bound.THREAD))
+    assert [(each.place.line, each.share) for each in found.rlock_holders] == [(20, 1.0)]
+    assert found.rlock == pytest.approx(60 / 90, abs=0.01)
+    assert [(each.place.line, each.share) for each in found.lock_holders] == [(30, 1.0)]
 
 
 def test_an_instant_between_calls_belongs_to_the_thread_that_makes_the_next_call() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def made(folder: Path, table: tuple[int, ...], interpreters: list[int]) -> range
     memory = bytearray(START + 0x80000)
     struct.pack_into(f"<{1 + len(table)}Q", memory, START, COOKIE, *table)
     struct.pack_into("<Q", memory, START + table[HEAD], START + interpreters[0])
-    for at, following in zip(interpreters, interpreters[1:], strict=False):
+    for at, following in pairwise(interpreters):
         struct.pack_into("<Q", memory, START + at + table[NEXT], START + following)
     (folder / "mem").write_bytes(memory)
     return range(START, START + table[RUNTIME])

@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from stallprobes.files.codec import attributes
+from stallprobes.native.layouts.watch_file import STACKS
 from stallprobes.watch.division.binned_sums import Figure, Times
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import GrowingLine, SequenceDivision, because_of_host
@@ -292,6 +293,9 @@ class _Read:
                 mine_ns = round(cost_ns * caller.share)
                 used = compiler or caller.compiler
                 line.add(key._replace(thread=caller.thread), part, price * caller.share, mine_ns, used)
+        held = self._holders(threads)
+        holders = {number: ns for number, ns in held.items() if number <= STACKS}
+        rlocks = {number - STACKS: ns for number, ns in held.items() if number > STACKS}
         lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
         return ProgramSequence(
@@ -302,13 +306,15 @@ class _Read:
             lines=tuple(lines[:MOST_LINES]),
             wait_places=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
-            lock_holders=self._lock_holders(threads) if _waits_for_python(division) else (),
+            lock_holders=self._lock_holders(holders) if _waits_for_python(division) else (),
+            rlock=min(sum(rlocks.values()) / whole.ns, 1.0) if whole.ns else 0.0,
+            rlock_holders=self._lock_holders(rlocks),
         )
 
-    def _lock_holders(self, threads: Iterable[int]) -> tuple[LockHolder, ...]:
-        """Where other threads have Python's lock while the ``threads`` are between calls."""
+    def _lock_holders(self, holders: Mapping[int, int]) -> tuple[LockHolder, ...]:
+        """Where other threads have a lock, by how long (ns) they have it with each stack."""
         places: Counter[StackFrame] = Counter()
-        for number, ns in self._holders(threads).items():
+        for number, ns in holders.items():
             stack = self._stacks.get(number)
             if stack is not None and stack.python:
                 places[place_of(stack) or stack.python[0]] += ns

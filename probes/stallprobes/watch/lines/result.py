@@ -103,7 +103,7 @@ class WaitPlace(Document, kw_only=True):
 
 
 class LockHolder(Document):
-    """A line of the program at which another thread has Python's global lock."""
+    """A line of the program at which another thread has Python's global lock, or an RLock."""
 
     place: StackFrame
     share: Annotated[Share, about("Of the samples between calls in which it was seen who has the lock.")]
@@ -146,6 +146,14 @@ class ProgramSequence(SequenceDivision, kw_only=True):
             "three, the one with most of them first. None too if it hardly waits for the lock or for another thread, "
             "or if the lock was not found."
         ),
+    ] = ()
+    rlock: Annotated[
+        Share,
+        about("Of the time, by samples: its threads sleep for an RLock (Python's recursive lock) of another thread."),
+    ] = 0.0
+    rlock_holders: Annotated[
+        tuple[LockHolder, ...],
+        about("Where other threads have these RLocks; at most three, the one with most of the samples first."),
     ] = ()
     limit: Annotated[
         KernelLimit | None,

@@ -48,8 +48,8 @@ class SampleSums:
         # By thread and stack: how long (ns) its samples stand for behind a call (thread, function) of another thread.
         self._entered: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
         self._pairs = 0
-        # By thread: how long (ns) its samples between calls stand for while another thread had Python's lock, by the
-        # stack of that thread.
+        # By thread: how long (ns) its samples between calls stand for while another thread had Python's lock, or an
+        # RLock for which it slept, by the ``holder`` of TimeSample.
         self._holders: dict[int, Counter[int]] = {}
         # Until it is known who is in a sequence with whom.
         self._held: deque[Reading] = deque()
@@ -144,8 +144,8 @@ class SampleSums:
         return self._entered.get((thread, stack), {})
 
     def lock_holders(self, threads: Iterable[int]) -> Counter[int]:
-        """How long (ns) samples of threads between calls stand for while other threads had Python's lock, by the stacks
-        of these."""
+        """How long (ns) samples of threads between calls stand for while other threads had Python's lock, or an RLock
+        for which they slept, by the ``holder`` of TimeSample."""
         return sum((self._holders.get(thread, Counter()) for thread in threads), Counter())
 
     def held_since(self, begin_ns: int, within: Set[int] | None = None) -> Mapping[HeldUp, HeldSum]:

@@ -1,9 +1,9 @@
 """Python's garbage collector in another process, as its memory shows it.
 
-The main interpreter's state lies within ``_PyRuntime``, and its collector (``struct _gc_runtime_state``) within that. From
-CPython 3.13 on, the table of offsets for debuggers (``_Py_DebugOffsets``) at the begin of ``_PyRuntime`` says where. In 3.11
-and 3.12 the collector is known by a pointer to its own first generation behind the three generations; a flag behind its
-statistics is set while it collects.
+The main interpreter's state lies within ``_PyRuntime``, and its collector (``struct _gc_runtime_state``) within that.
+From CPython 3.13 on, the table of offsets for debuggers (``_Py_DebugOffsets``) at the begin of ``_PyRuntime`` says where.
+In 3.11 and 3.12 the collector is known by a pointer to its own first generation behind the three generations; a flag
+behind its statistics is set while it collects.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ _THRESHOLDS = (16, 40, 64)
 _MOST_THRESHOLD = 1 << 28
 # First bytes of the table of offsets.
 _COOKIE = b"xdebugpy"
-# Positions of words in the table of offsets that all versions have alike. _HEAD: offset in _PyRuntime of the address of the
-# newest interpreter. _NEXT: offset in an interpreter of the address of the next older one.
+# Positions of words in the table of offsets that all versions have alike. _HEAD: offset in _PyRuntime of the address of
+# the newest interpreter. _NEXT: offset in an interpreter of the address of the next older one.
 _VERSION, _FREE_THREADED, _HEAD, _NEXT = 1, 2, 5, 8
 # Positions by the upper half of the version: of the offset of the collector in an interpreter, which that of the next
 # field follows; and of the first word behind the section on strings.
 _PLACES = {0x030D: (10, 71), 0x030E: (11, 81), 0x030F: (11, 93)}
-# Limits for the section on the collector: its size (bytes), and the offset of the flag. _MOST_AHEAD: largest number of words
-# between the section on strings and it. _MOST_UNUSED: largest number of bytes behind the collector in an interpreter.
+# Limits for the section on the collector, which begins with its size (bytes) and the offset of the flag. _MOST_AHEAD:
+# largest number of positions that are tried. _MOST_UNUSED: largest number of bytes behind the collector in an
+# interpreter.
 _MOST_AHEAD, _MOST_UNUSED = 4, 64
 # Largest number of interpreters in a process that are followed to the oldest one, the main interpreter.
 _MOST_INTERPRETERS = 64
