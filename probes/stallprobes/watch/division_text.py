@@ -94,6 +94,8 @@ _LEAST_INTERVAL = 2.5 * CLOCK_ERROR
 # Smallest rates of page faults (a second) that are reported. _MANY_FAULTS: all page faults of a process that uses
 # managed memory. _MANY_DISK_FAULTS: page faults that read from a disk, each of which takes 0.1 ms or more.
 _MANY_FAULTS, _MANY_DISK_FAULTS = 200, 20
+# Verdicts whose reason is the GPU's work, not what the host does: they name no task of a library.
+_OF_GPU = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.STREAMS)
 # Verdicts that name a compiler of device code as their reason, if it runs for half of the time without GPU work.
 _COMPILING = (Bound.HOST, Bound.CHILD, Bound.ASLEEP)
 
@@ -194,6 +196,9 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
     compiler = max(sequence.lines, key=lambda line: line.compiles).compiler if sequence.lines else None
     if sequence.verdict in _COMPILING and compiler is not None and 2 * sequence.compiles >= 1 - sequence.gpu.share:
         clause = f"{compiler} compiles while the GPU waits"
+    task = sequence.tasks[0] if sequence.tasks else None
+    if sequence.verdict not in _OF_GPU and task is not None and 2 * task.cost >= 1 - sequence.gpu.share:
+        clause = task.task.traits.clause
     if sequence.verdict is Bound.GPU:
         clause = _gpu_clause(sequence)
     if sequence.verdict is Bound.TURNS:

@@ -20,7 +20,7 @@ from stallprobes.watch.division.result import LEAST_FEW
 from stallprobes.watch.division_text import figure_text, moves_pages, percent
 from stallprobes.watch.lines.lines import count_alike
 from stallprobes.watch.lines.places import PACKAGES, place_of
-from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, ProgramSequence, WaitPlace
+from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, ProgramSequence, TaskTime, WaitPlace
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler
 from stallprobes.watch.sentences import frame_text
@@ -34,6 +34,9 @@ _LEAST_SHOWN = 0.01
 # Smallest cost (share of the time) of a program line at which a sentence names the places in called functions where
 # most of that cost is.
 _LEAST_WITH_INNER = 0.1
+# Smallest cost (share of the time) of a task of a library at which a sentence is about it, and the share of the task at
+# one line from which on it counts as all of it.
+_LEAST_TASK, _NEARLY_ALL = 0.05, 0.95
 # Smallest rate (calls a second) that is printed without a decimal.
 _LEAST_RATE = 9.5
 # Smallest price (largest possible cost of waits, as a share of the time) that is printed as a figure. A smaller price
@@ -200,6 +203,25 @@ def holding_text(holding: Sequence[HoldingCalls], process: ProcessFindings) -> s
     )
 
 
+def task_text(task: TaskTime, process: ProcessFindings) -> str:
+    """A task of a library in a sentence: ``cuDNN searches for an algorithm up to 41 % of the time, at train.py:42 in
+    step, 2.1 times a second, 84.2 ms each: keep the shapes ...``"""
+    where = _where(task.place, task.thread, process)
+    place = f"{'' if task.place_share >= _NEARLY_ALL else 'most of it '}at {where}"
+    often = ""
+    if task.each_ns:
+        number = f"{task.per_second:.0f}" if task.per_second >= _LEAST_RATE else f"{task.per_second:.2g}"
+        often = f", {number} {'time' if number == '1' else 'times'} a second, {duration_ns(task.each_ns)} each"
+    traits = task.task.traits
+    return f"{traits.clause} up to {percent(task.cost)} of the time, {place}{often}: {traits.remedy}"
+
+
+def tasks_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
+    """What tasks of libraries cost a sequence; "" without any that cost much."""
+    shown = (task for task in sequence.tasks if task.cost >= _LEAST_TASK)
+    return " ".join(task_text(task, process) for task in shown)
+
+
 def holding_calls(process: ProcessFindings) -> list[tuple[HoldingCalls, ...]]:
     """Calls that hold up those of other threads, each with its effect on every sequence, most time first."""
     calls: dict[tuple[int, str], list[HoldingCalls]] = {}
@@ -229,6 +251,9 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
     """Remedy for the largest cost of a line of ``sequence``, by its cause; "" where none is known, or needed."""
     if line.place is None or (line.cost.share < _LEAST_SHOWN and not count_alike(sequence)):
         return ""
+    task = max(line.tasks, key=lambda each: line.tasks[each], default=None)
+    if task is not None and 2 * line.tasks[task] >= line.cost.share:
+        return f"{task.traits.clause} here: {task.traits.remedy}"
     for holding in sequence.holding:
         inside = line.calls.share > max(line.between.share, line.price)
         if inside and holding.held == line.calls.function and holding.share >= line.calls.share / 2:

@@ -44,6 +44,7 @@ from stallprobes.watch.line_text import (
     place_text,
     remedy_text,
     shown_waits,
+    tasks_text,
     wait_text,
     what_text,
 )
@@ -55,6 +56,7 @@ from stallprobes.watch.lines.second_sums import SampleKey, SampleSum
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler
 from stallprobes.watch.reading.cpu_supply import CpuSupply
+from stallprobes.watch.reading.library_tasks import LibraryTask
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 from stallprobes.watch.report import document
 from stallscope.report.text import TextWriter
@@ -1071,3 +1073,39 @@ def test_a_step_that_grows_names_the_line_that_grew(
     assert found.growth is not None
     place = found.growth.place
     assert (None if place is None else place.line) == line
+
+
+def test_a_task_of_a_library_says_what_it_costs_how_often_it_begins_and_what_helps() -> None:
+    search = StackFrame(FrameKind.NATIVE, "cudnnBackendFinalize", "/opt/nvidia/libcudnn_graph.so.9")
+    stacks = {1: line_stack(10), 4: CallStack(line_stack(40).python, (search,))}
+    load = "cuModuleLoadData"
+    # Two searches of two samples, one of which is a wait; a launch at the same line is none of it, nor begins one.
+    samples = [
+        Sampled(0, 10, 30_000, load, between=True, stack=4),
+        Sampled(20, 30, 20_000, load, stack=4),
+        Sampled(40, 50, 40_000, LAUNCH, between=True, stack=1),
+        Sampled(60, 70, 10_000, LAUNCH, between=True, stack=4),
+        Sampled(80, 90, 45_000, load, stack=4),
+        Sampled(90, 95, 5_000, load, stack=0),
+        Sampled(100, 110, 50_000, LAUNCH, between=True, stack=1),
+    ]
+    sums = SampleSums(at_ns(0), stacks)
+    sums.add(sample_batch(samples), NO_CALLS, TOGETHER)
+    division = divided(Bound.HOST, gpu=Figure(0.2, 0.2, 0.2))
+    (found,) = lines_of(sums, at_ns(0), (division,), stacks, one_sequence)
+    (task,) = found.tasks
+    assert (task.task, task.place, task.place_share) == (LibraryTask.CUDNN_SEARCH, stacks[4].place, 1.0)
+    assert task.cost == pytest.approx(95 / 200)
+    assert task.each_ns == 47_500_000
+    process, said = process_with(found), task.changed(per_second=2.1)
+    text = (
+        "cuDNN searches for an algorithm up to 48 % of the time, at train.py:40 in step, 2.1 times a second, 47.5 ms "
+        "each: keep the shapes and types of its inputs the same"
+    )
+    assert tasks_text(found.changed(tasks=(said,)), process).startswith(text)
+    assert tasks_text(found.changed(tasks=(task.changed(cost=0.04),)), process) == ""
+    line = next(each for each in found.lines if each.place == task.place)
+    assert remedy_text(line, process, found).startswith("cuDNN searches for an algorithm here: keep the shapes")
+    assert verdict_text(found, process) == "MainThread is host-bound: cuDNN searches for an algorithm."
+    assert "searches" not in verdict_text(found.changed(verdict=Bound.GPU), process)
+    assert "searches" not in verdict_text(found.changed(tasks=(task.changed(cost=0.3),)), process)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from stallprobes.files.codec import attributes
-from stallprobes.native.layouts.watch_file import STACKS
+from stallprobes.native.layouts.watch_file import SAMPLE_NS, STACKS
 from stallprobes.watch.division.binned_sums import Figure, Times
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import GrowingLine, SequenceDivision, because_of_host
@@ -17,12 +17,21 @@ from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.held_calls import HeldSum, Holder
 from stallprobes.watch.lines.logged_calls import WAITING
 from stallprobes.watch.lines.places import PACKAGES, innermost, order, place_of
-from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, LineTime, LockHolder, ProgramLine, ProgramSequence
+from stallprobes.watch.lines.result import (
+    HoldingCalls,
+    InnerPlace,
+    LineTime,
+    LockHolder,
+    ProgramLine,
+    ProgramSequence,
+    TaskTime,
+)
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.lines.waits import KeyedWaits, wait_places
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler
+from stallprobes.watch.reading.library_tasks import LibraryTask, is_part
 
 # Largest number of program lines that a sequence (threads that call by turns) keeps: the lines with the highest cost.
 MOST_LINES = 50
@@ -59,8 +68,22 @@ _EVENLY = 0.2
 _LEAST_OTHERS = 0.02
 # Smallest number of samples in each third of a run at which growing lines are searched for.
 _LEAST_SAMPLES = 50
+# Limits for tasks of libraries. _LEAST_TASK: smallest cost (share of the time) of a task that is kept. _LEAST_EACH_NS:
+# shortest duration (ns) whose number is known by samples: four times their mean distance.
+_LEAST_TASK, _LEAST_EACH_NS = 0.01, 4 * SAMPLE_NS
 # Sum of the samples with a key.
 _KeyedSum = tuple[SampleKey, SampleSum]
+
+
+class _Does(NamedTuple):
+    """What a thread does in a library beside the program's own work: the compiler of device code and the task."""
+
+    compiler: DeviceCompiler | None = None
+    task: LibraryTask | None = None
+
+
+# Neither a compiler nor a task.
+NOTHING_ELSE = _Does()
 
 
 @dataclass
@@ -73,13 +96,17 @@ class _LineSum:
     threads: Counter[int] = field(default_factory=Counter)
     costs: Counter[int] = field(default_factory=Counter)
     compiles: Counter[DeviceCompiler] = field(default_factory=Counter)
+    # The costs and the times (ns) of tasks of libraries.
+    tasks: Counter[LibraryTask] = field(default_factory=Counter)
+    task_times: Counter[LibraryTask] = field(default_factory=Counter)
     price: float = 0.0
 
-    def add(
-        self, key: SampleKey, sample: SampleSum, price: float, cost_ns: int, compiler: DeviceCompiler | None = None
-    ) -> None:
-        if compiler is not None and key.kind == BETWEEN:
-            self.compiles[compiler] += sample.ns
+    def add(self, key: SampleKey, sample: SampleSum, price: float, cost_ns: int, does: _Does = NOTHING_ELSE) -> None:
+        if does.compiler is not None and key.kind == BETWEEN:
+            self.compiles[does.compiler] += sample.ns
+        if does.task is not None:
+            self.tasks[does.task] += cost_ns
+            self.task_times[does.task] += sample.ns
         self.whole = self.whole.plus(sample)
         self.times[_sort_of(key), key.function] += sample.ns
         self.stacks[key.stack] += sample.ns
@@ -247,6 +274,11 @@ class _Read:
             self._sums.setdefault(key.thread, []).append((key, sample))
         self._held = samples.held_since(begin_ns, within)
         self._loads = samples.loads_since(begin_ns, ended, within)
+        self._begun: dict[int, Counter[LibraryTask]] = {}
+        for thread, stack, begun in samples.tasks_since(begin_ns, ended, within):
+            known = stacks.get(stack)
+            if known is not None and known.task is not None:
+                self._begun.setdefault(thread, Counter())[known.task] += begun
         self._waits: dict[int, dict[SampleKey, float]] = {}
         for key, calls in samples.waits_since(begin_ns, ended, within).items():
             self._waits.setdefault(key.thread, {})[key] = calls
@@ -282,16 +314,15 @@ class _Read:
                 before = waits.get(key, KeyedWaits(key, 0.0, 0, 0.0))
                 waits[key] = replace(before, ns=before.ns + sample.ns, price=before.price + price)
             cost_ns = sample.ns if by_time or key.kind not in WAITING else round(price * whole.ns)
-            stack = stacks.get(key.stack)
-            place, compiler = place_of(stack), None if stack is None else stack.compiler
+            place, does = place_of(stacks.get(key.stack)), self._does(key)
             if place != PACKAGES or key.thread in self._roles or not callers:
-                places.setdefault(place, _LineSum()).add(key, sample, price, cost_ns, compiler)
+                places.setdefault(place, _LineSum()).add(key, sample, price, cost_ns, does)
                 continue
             for caller in entered(key) or callers:
                 line = places.setdefault(caller.place, _LineSum())
                 part = sample.times(caller.share)
                 mine_ns = round(cost_ns * caller.share)
-                used = compiler or caller.compiler
+                used = does._replace(compiler=does.compiler or caller.compiler)
                 line.add(key._replace(thread=caller.thread), part, price * caller.share, mine_ns, used)
         held = self._holders(threads)
         holders = {number: ns for number, ns in held.items() if number <= STACKS}
@@ -309,7 +340,41 @@ class _Read:
             lock_holders=self._lock_holders(holders) if _waits_for_python(division) else (),
             rlock=min(sum(rlocks.values()) / whole.ns, 1.0) if whole.ns else 0.0,
             rlock_holders=self._lock_holders(rlocks),
+            tasks=tuple(self._tasks(threads, places, whole.ns)),
         )
+
+    def _does(self, key: SampleKey) -> _Does:
+        stack = self._stacks.get(key.stack)
+        if stack is None:
+            return NOTHING_ELSE
+        task = stack.task
+        return _Does(stack.compiler, task if task is not None and is_part(task, self._name(key.function)) else None)
+
+    def _tasks(
+        self, threads: Iterable[int], places: Mapping[StackFrame | None, _LineSum], whole_ns: int
+    ) -> Iterator[TaskTime]:
+        """The tasks of libraries beside the program's own work, the one that costs most first."""
+        costs: Counter[LibraryTask] = Counter()
+        times: Counter[LibraryTask] = Counter()
+        begun: Counter[LibraryTask] = Counter()
+        for line in places.values():
+            costs.update(line.tasks)
+            times.update(line.task_times)
+        for thread in threads:
+            begun.update(self._begun.get(thread, {}))
+        for task, cost_ns in costs.most_common():
+            place, most = max(places.items(), key=lambda item: item[1].tasks[task])
+            each_ns = times[task] // max(begun[task], 1)
+            if whole_ns and cost_ns >= _LEAST_TASK * whole_ns:
+                yield TaskTime(
+                    task=task,
+                    cost=min(cost_ns / whole_ns, 1.0),
+                    place=place,
+                    place_share=most.tasks[task] / cost_ns,
+                    thread=most.threads.most_common(1)[0][0],
+                    per_second=begun[task] / self._seconds if self._seconds else 0.0,
+                    each_ns=each_ns if each_ns >= _LEAST_EACH_NS and begun[task] else 0,
+                )
 
     def _lock_holders(self, holders: Mapping[int, int]) -> tuple[LockHolder, ...]:
         """Where other threads have a lock, by how long (ns) they have it with each stack."""
@@ -458,6 +523,7 @@ def _line(
         between=_time(line, _BETWEEN, whole, functions),
         compiles=line.compiles.total() / whole.ns if whole.ns else 0.0,
         compiler=line.compiles.most_common(1)[0][0] if line.compiles else None,
+        tasks={task: min(ns / whole.ns, 1.0) for task, ns in line.tasks.items()} if whole.ns else {},
         price=min(line.price, 1.0),
         inner=_inner(line, whole, stacks),
     )

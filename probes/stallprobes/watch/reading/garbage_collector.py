@@ -1,9 +1,9 @@
 """Python's garbage collector in another process, as its memory shows it.
 
 The main interpreter's state lies within ``_PyRuntime``, and its collector (``struct _gc_runtime_state``) within that.
-From CPython 3.13 on, the table of offsets for debuggers (``_Py_DebugOffsets``) at the begin of ``_PyRuntime`` says where.
-In 3.11 and 3.12 the collector is known by a pointer to its own first generation behind the three generations; a flag
-behind its statistics is set while it collects.
+From CPython 3.13 on, the table of offsets for debuggers (``_Py_DebugOffsets``) at the begin of ``_PyRuntime`` says
+where. In 3.11 and 3.12 the collector is known by a pointer to its own first generation behind the three generations; a
+flag behind its statistics is set while it collects.
 """
 
 from __future__ import annotations
