@@ -286,7 +286,7 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
             return _COLLECTING_REMEDY
         if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= line.between.share:
             return _INTERPRETER_REMEDY
-        if sequence.verdict is Bound.THREAD and 2 * sequence.rlock >= line.between.share:
+        if 2 * line.rlock >= line.between.share:
             return _RLOCK_REMEDY
         most = max((each.between.share for each in sequence.lines), default=0.0)
         if 2 * line.between.share < most:
@@ -358,6 +358,8 @@ def _sorts(line: ProgramLine, by_time: bool) -> Iterator[tuple[float, str, str]]
     if line.between.share:
         compiles = line.compiler is not None and line.compiles >= max(_LEAST_SHOWN, _LEAST_NAMED * line.between.share)
         more = f" ({line.compiler} compiles {percent(line.compiles)})" if compiles else ""
+        waits = line.rlock >= max(_LEAST_SHOWN, _LEAST_NAMED * line.between.share)
+        more = f" (waits for an RLock {percent(line.rlock)})" if waits and not compiles else more
         before = f"host time before {line.between.function}" if line.between.function else "computing between calls"
         yield line.between.share, before, more
 

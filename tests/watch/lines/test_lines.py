@@ -319,6 +319,13 @@ def test_lines_that_have_an_rlock_have_its_waits_beside_those_for_pythons_lock()
     found = lines(samples, divided(Bound.THREAD))
     assert [(each.place.line, each.share) for each in found.rlock_holders] == [(20, 1.0)]
     assert found.rlock == pytest.approx(60 / 90, abs=0.01)
+    (line,) = found.lines
+    assert line.rlock == found.rlock
+    assert what_text(line, by_time=False) == "host time before cuLaunchKernel (waits for an RLock 67 %)"
+    assert remedy_text(line, process_with(found), found).startswith("The host waits here for an RLock")
+    assert not remedy_text(line.changed(rlock=0.3), process_with(found), found).startswith(
+        "The host waits here for an R"
+    )
     assert [(each.place.line, each.share) for each in found.lock_holders] == [(30, 1.0)]
 
 

@@ -99,6 +99,8 @@ class _LineSum:
     # The costs and the times (ns) of tasks of libraries.
     tasks: Counter[LibraryTask] = field(default_factory=Counter)
     task_times: Counter[LibraryTask] = field(default_factory=Counter)
+    # Time (ns) asleep for an RLock.
+    rlock_ns: int = 0
     price: float = 0.0
 
     def add(self, key: SampleKey, sample: SampleSum, price: float, cost_ns: int, does: _Does = NOTHING_ELSE) -> None:
@@ -324,9 +326,15 @@ class _Read:
                 mine_ns = round(cost_ns * caller.share)
                 used = does._replace(compiler=does.compiler or caller.compiler)
                 line.add(key._replace(thread=caller.thread), part, price * caller.share, mine_ns, used)
-        held = self._holders(threads)
-        holders = {number: ns for number, ns in held.items() if number <= STACKS}
-        rlocks = {number - STACKS: ns for number, ns in held.items() if number > STACKS}
+        holders: Counter[int] = Counter()
+        rlocks: Counter[int] = Counter()
+        for (holder, number), ns in self._holders(threads).items():
+            if holder <= STACKS:
+                holders[holder] += ns
+                continue
+            rlocks[holder - STACKS] += ns
+            if (waiting := places.get(place_of(stacks.get(number)))) is not None:
+                waiting.rlock_ns += ns
         lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
         return ProgramSequence(
@@ -338,7 +346,7 @@ class _Read:
             wait_places=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
             lock_holders=self._lock_holders(holders) if _waits_for_python(division) else (),
-            rlock=min(sum(rlocks.values()) / whole.ns, 1.0) if whole.ns else 0.0,
+            rlock=min(rlocks.total() / whole.ns, 1.0) if whole.ns else 0.0,
             rlock_holders=self._lock_holders(rlocks),
             tasks=tuple(self._tasks(threads, places, whole.ns)),
         )
@@ -511,6 +519,7 @@ def _line(
     share, cost = interval(line.whole.ns, whole), line.costs.total() / whole.ns if whole.ns else 0.0
     # What waits cost is known apart from the number of samples.
     scale = cost / share.share if share.share else 0.0
+    between = _time(line, _BETWEEN, whole, functions)
     return ProgramLine(
         place=place,
         stack=stack,
@@ -520,9 +529,10 @@ def _line(
         cost=Figure(*(min(scale * bound, 1.0) for bound in (share.share, share.low, share.high))),
         waits=_time(line, _WAITS, whole, functions),
         calls=_time(line, _CALLS, whole, functions),
-        between=_time(line, _BETWEEN, whole, functions),
+        between=between,
         compiles=line.compiles.total() / whole.ns if whole.ns else 0.0,
         compiler=line.compiles.most_common(1)[0][0] if line.compiles else None,
+        rlock=min(line.rlock_ns / whole.ns, between.share) if whole.ns else 0.0,
         tasks={task: min(ns / whole.ns, 1.0) for task, ns in line.tasks.items()} if whole.ns else {},
         price=min(line.price, 1.0),
         inner=_inner(line, whole, stacks),

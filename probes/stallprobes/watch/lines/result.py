@@ -73,6 +73,9 @@ class ProgramLine(Document, kw_only=True):
         Share, about("Of the time of the sequence: between calls, in a compiler of device code, by the frames.")
     ] = 0.0
     compiler: Annotated[DeviceCompiler | None, about("Compiler with most of that time; null without any.")] = None
+    rlock: Annotated[
+        Share, about("Of the time of the sequence, by samples: asleep here for an RLock that another thread has.")
+    ] = 0.0
     tasks: Annotated[
         Mapping[LibraryTask, Share], about("What tasks of libraries beside the program's own work cost at most here.")
     ] = field(default_factory=dict)

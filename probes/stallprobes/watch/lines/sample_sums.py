@@ -55,8 +55,8 @@ class SampleSums:
         self._entered: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
         self._pairs = 0
         # By thread: how long (ns) its samples between calls stand for while another thread had Python's lock, or an
-        # RLock for which it slept, by the ``holder`` of TimeSample.
-        self._holders: dict[int, Counter[int]] = {}
+        # RLock for which it slept, by the ``holder`` and the ``stack`` of TimeSample.
+        self._holders: dict[int, Counter[tuple[int, int]]] = {}
         # Samples with which tasks of libraries begin, and the task of each thread's last sample.
         self._stacks, self._begun = stacks, SecondSums(began_ns)
         self._in_task: dict[int, LibraryTask | None] = {}
@@ -160,9 +160,9 @@ class SampleSums:
         (thread, function). What a library's own thread works for entered the library so."""
         return self._entered.get((thread, stack), {})
 
-    def lock_holders(self, threads: Iterable[int]) -> Counter[int]:
+    def lock_holders(self, threads: Iterable[int]) -> Counter[tuple[int, int]]:
         """How long (ns) samples of threads between calls stand for while other threads had Python's lock, or an RLock
-        for which they slept, by the ``holder`` of TimeSample."""
+        for which they slept, by the ``holder`` and the ``stack`` of TimeSample."""
         return sum((self._holders.get(thread, Counter()) for thread in threads), Counter())
 
     def held_since(self, begin_ns: int, within: Set[int] | None = None) -> Mapping[HeldUp, HeldSum]:
@@ -224,8 +224,9 @@ class SampleSums:
             held = np.flatnonzero(rows["holder"])
             if len(held):
                 sums = self._holders.setdefault(thread, Counter())
-                for stack, ns in zip(rows["holder"][held].tolist(), rows["ns"][held].tolist(), strict=True):
-                    sums[stack] += ns
+                columns = (rows[name][held].tolist() for name in ("holder", "stack", "ns"))
+                for holder, stack, ns in zip(*columns, strict=True):
+                    sums[holder, stack] += ns
 
     def _note_tasks(self, samples: Mapping[int, Rows]) -> None:
         """Note the samples with which a task of a library begins; those without a stack begin none."""
