@@ -1084,11 +1084,12 @@ def test_a_step_that_grows_names_the_line_that_grew(
 
 def test_a_task_of_a_library_says_what_it_costs_how_often_it_begins_and_what_helps() -> None:
     search = StackFrame(FrameKind.NATIVE, "cudnnBackendFinalize", "/opt/nvidia/libcudnn_graph.so.9")
-    stacks = {1: line_stack(10), 4: CallStack(line_stack(40).python, (search,))}
+    stacks = {1: line_stack(10), 4: CallStack(line_stack(40).python, (search,)), 5: line_stack(40)}
     load = "cuModuleLoadData"
-    # Two searches of two samples, one of which is a wait; a launch at the same line is none of it, nor begins one.
+    # Two searches of two samples, between which the program is elsewhere; a launch at the same line is no part of one,
+    # and the time before the first has frames of Python alone.
     samples = [
-        Sampled(0, 10, 30_000, load, between=True, stack=4),
+        Sampled(0, 10, 30_000, load, between=True, stack=5),
         Sampled(20, 30, 20_000, load, stack=4),
         Sampled(40, 50, 40_000, LAUNCH, between=True, stack=1),
         Sampled(60, 70, 10_000, LAUNCH, between=True, stack=4),

@@ -54,8 +54,8 @@ EMPTY = (C10, "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::
         ),
         ([(RUNTIME, "cudaFree"), EMPTY, CONV], LibraryTask.CUDNN_SEARCH),
         ([(RUNTIME, "cudaFree"), EMPTY, ("/work/train.py", "step")], None),
-        ([(LT, ""), (LT, "cublasLtSSSMatmulAlgoGetHeuristic")], LibraryTask.CUBLAS_SEARCH),
-        ([(LT, "cublasLtMatmul")], None),
+        # What cuBLAS does within each product of matrices.
+        ([(LT, ""), (LT, "cublasLtSSSMatmulAlgoGetHeuristic")], None),
         (
             [(RUNTIME, "cudaFree"), (C10, "release_block(Block*)"), (C10, ALLOCATE[1])],
             LibraryTask.CACHE_FREE,
@@ -63,6 +63,9 @@ EMPTY = (C10, "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::
         ([(RUNTIME, "cudaMalloc"), ALLOCATE], None),
         ([(RUNTIME, "cudaFree"), ("/work/a.out", "Pool::allocate(unsigned long)")], None),
         ([(f"{SITE}/torch/profiler/profiler.py", "stop_trace")], LibraryTask.PROFILER),
+        ([(f"{SITE}/torch/autograd/profiler.py", "_parse_kineto_results")], LibraryTask.PROFILER),
+        # The begin of a named range, which optimizers have without a profiler too.
+        ([(f"{SITE}/torch/autograd/profiler.py", "__enter__")], None),
         ([(f"{SITE}/torch/nn/modules/conv.py", "forward")], None),
         ([("/work/profiler/profiler.py", "step")], None),
     ],
@@ -74,6 +77,8 @@ def test_a_stack_is_of_a_task_or_not(frames: list[tuple[str, str]], task: Librar
 
 def test_launches_at_a_line_that_searched_once_are_no_search() -> None:
     assert not is_part(LibraryTask.CUDNN_SEARCH, "cuLaunchKernel")
+    assert not is_part(LibraryTask.CUDNN_SEARCH, "cuKernelGetFunction")
+    assert not is_part(LibraryTask.CUDNN_SEARCH, "cuMemAlloc_v2")
     assert is_part(LibraryTask.CUDNN_SEARCH, "cuEventSynchronize")
     assert is_part(LibraryTask.CUDNN_SEARCH, "cuLibraryLoadData")
     assert is_part(LibraryTask.ANOMALY, "cuLaunchKernel")

@@ -306,7 +306,7 @@ class _Read:
         calls = {key: made for thread in threads for key, made in self._waits.get(thread, {}).items()}
         waits = {key: KeyedWaits(key, made, 0, 0.0) for key, made in calls.items()}
         by_time = count_alike(division)
-        callers = self._callers(mine)
+        callers, does = self._callers(mine), self._does(mine)
         entered = partial(self._entered, self._places_of_calls(mine))
         for key, sample in self._placed(mine):
             price = 0.0
@@ -316,16 +316,16 @@ class _Read:
                 before = waits.get(key, KeyedWaits(key, 0.0, 0, 0.0))
                 waits[key] = replace(before, ns=before.ns + sample.ns, price=before.price + price)
             cost_ns = sample.ns if by_time or key.kind not in WAITING else round(price * whole.ns)
-            place, does = place_of(stacks.get(key.stack)), self._does(key)
+            place, doing = place_of(stacks.get(key.stack)), does(key)
             if place != PACKAGES or key.thread in self._roles or not callers:
-                places.setdefault(place, _LineSum()).add(key, sample, price, cost_ns, does)
+                places.setdefault(place, _LineSum()).add(key, sample, price, cost_ns, doing)
                 continue
             for caller in entered(key) or callers:
                 line = places.setdefault(caller.place, _LineSum())
                 part = sample.times(caller.share)
                 mine_ns = round(cost_ns * caller.share)
-                used = does._replace(compiler=does.compiler or caller.compiler)
-                line.add(key._replace(thread=caller.thread), part, price * caller.share, mine_ns, used)
+                doing = doing._replace(compiler=doing.compiler or caller.compiler)
+                line.add(key._replace(thread=caller.thread), part, price * caller.share, mine_ns, doing)
         holders: Counter[int] = Counter()
         rlocks: Counter[int] = Counter()
         for (holder, number), ns in self._holders(threads).items():
@@ -351,12 +351,30 @@ class _Read:
             tasks=tuple(self._tasks(threads, places, whole.ns)),
         )
 
-    def _does(self, key: SampleKey) -> _Does:
-        stack = self._stacks.get(key.stack)
-        if stack is None:
-            return NOTHING_ELSE
-        task = stack.task
-        return _Does(stack.compiler, task if task is not None and is_part(task, self._name(key.function)) else None)
+    def _does(self, mine: Iterable[_KeyedSum]) -> Callable[[SampleKey], _Does]:
+        """What threads do in libraries beside the program's own work, by the keys of their samples."""
+        # Between calls, the frames may be those of Python alone: what all calls of the function at the line are part of
+        # has the time before them there.
+        tasks: dict[tuple[StackFrame | None, int], set[LibraryTask | None]] = {}
+        for key, _ in mine:
+            stack = self._stacks.get(key.stack)
+            if stack is not None and stack.native:
+                tasks.setdefault((place_of(stack), key.function), set()).add(self._task(stack, key))
+
+        def does(key: SampleKey) -> _Does:
+            stack = self._stacks.get(key.stack)
+            if stack is None:
+                return NOTHING_ELSE
+            task = self._task(stack, key)
+            if task is None and key.kind == BETWEEN and not stack.native:
+                found = tasks.get((place_of(stack), key.function), set())
+                task = next(iter(found)) if len(found) == 1 else None
+            return _Does(stack.compiler, task)
+
+        return does
+
+    def _task(self, stack: CallStack, key: SampleKey) -> LibraryTask | None:
+        return stack.task if stack.task is not None and is_part(stack.task, self._name(key.function)) else None
 
     def _tasks(
         self, threads: Iterable[int], places: Mapping[StackFrame | None, _LineSum], whole_ns: int

@@ -10,7 +10,7 @@ import numpy as np
 
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
-from stallprobes.native.layouts.watch_file import SampledTime, TimeSample
+from stallprobes.native.layouts.watch_file import SAMPLE_NS, SampledTime, TimeSample
 from stallprobes.records.rows import Rows, joined, rows_where
 from stallprobes.watch.division.binned_sums import Times
 from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Spans
@@ -19,14 +19,18 @@ from stallprobes.watch.intervals import FOREVER, Int64s, int64s, numbered
 from stallprobes.watch.lines.call_times import BETWEEN, NOTHING_IN_FLIGHT, CallLog
 from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp
 from stallprobes.watch.lines.logged_calls import WAITING, LoggedCalls, Reading, Sequences, is_waiting
+from stallprobes.watch.lines.places import place_of
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
-from stallprobes.watch.reading.call_stack import CallStack
+from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.reading.library_tasks import LibraryTask, is_part
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
 # Largest number of sums of samples by two keys: a call stack of one thread, and the function that another thread called
 # last before the sample. The sums show which calls give a library's own threads their work.
 _MOST_ENTERED = 4096
+# Longest time (ns) between two samples of a task of a library that belong together if the thread leaves the line for no
+# other meanwhile: ten times their mean distance.
+_TASK_PAUSE_NS = 10 * SAMPLE_NS
 # Stacks of no samples.
 NO_STACKS: Mapping[int, CallStack] = MappingProxyType({})
 # Longest time (ns) that a sample may stand for. The value is also the largest number of waits, in thousandths, that a
@@ -57,9 +61,10 @@ class SampleSums:
         # By thread: how long (ns) its samples between calls stand for while another thread had Python's lock, or an
         # RLock for which it slept, by the ``holder`` and the ``stack`` of TimeSample.
         self._holders: dict[int, Counter[tuple[int, int]]] = {}
-        # Samples with which tasks of libraries begin, and the task of each thread's last sample.
+        # Samples with which tasks of libraries begin, and the task, the line and the time (ns) of each thread's last
+        # sample of another line or of a task.
         self._stacks, self._begun = stacks, SecondSums(began_ns)
-        self._in_task: dict[int, LibraryTask | None] = {}
+        self._in_task: dict[int, tuple[LibraryTask | None, StackFrame | None, int]] = {}
         # Until it is known who is in a sequence with whom.
         self._held: deque[Reading] = deque()
         self._log = CallLog(began_ns)
@@ -229,28 +234,39 @@ class SampleSums:
                     sums[holder, stack] += ns
 
     def _note_tasks(self, samples: Mapping[int, Rows]) -> None:
-        """Note the samples with which a task of a library begins; those without a stack begin none."""
+        """Note the samples with which a task of a library begins.
+
+        A task ends at another line, or _TASK_PAUSE_NS after its last sample.
+        """
         for thread, rows in samples.items():
             rows = rows_where(rows, rows["sampled"] != int(SampledTime.WAITS))
             pairs = list(zip(rows["stack"].tolist(), rows["api"].tolist(), strict=True))
-            found = {pair: self._task(*pair) for pair in set(pairs) if pair[0]}
-            if not any(found.values()):
-                self._in_task.pop(thread, None)
-                continue
+            found = {pair: self._task(*pair) for pair in set(pairs)}
             begins = np.zeros(len(pairs), dtype=np.bool_)
-            for place, pair in enumerate(pairs):
-                before = self._in_task.get(thread)
-                task = self._in_task[thread] = found.get(pair, before)
-                begins[place] = task is not None and task is not before
+            if any(task for task, _ in found.values()) or thread in self._in_task:
+                for number, (pair, at_ns) in enumerate(zip(pairs, rows["at_ns"].tolist(), strict=True)):
+                    task, place = found[pair]
+                    before, line, last_ns = self._in_task.get(thread, (None, None, 0))
+                    if task is not None:
+                        begins[number] = task is not before or at_ns - last_ns > _TASK_PAUSE_NS
+                    elif place in (None, line):
+                        continue
+                    self._in_task[thread] = task, place, at_ns
+            if not begins.any():
+                continue
             rows = rows_where(rows, begins)
             none = np.zeros(len(rows), dtype=np.int64)
             stacks, ends = int64s(rows["stack"]), int64s(rows["at_ns"])
             self._begun.add([self._log.owner(thread)], KeyedTimes(none, stacks, none, none, none + 1, ends))
 
-    def _task(self, stack: int, function: int) -> LibraryTask | None:
+    def _task(self, stack: int, function: int) -> tuple[LibraryTask | None, StackFrame | None]:
+        """The task of samples, and their line; None for both without a stack."""
         known = self._stacks.get(stack)
-        task = None if known is None else known.task
-        return task if task is not None and is_part(task, self.functions.get(function, "")) else None
+        if known is None:
+            return None, None
+        task, place = known.task, place_of(known)
+        is_one = task is not None and is_part(task, self.functions.get(function, ""))
+        return task if is_one else None, place
 
     def _add_samples(self, samples: Mapping[int, Rows], calls: LoggedCalls) -> None:
         counts = [len(mine) for mine in samples.values()]

@@ -1,7 +1,7 @@
 """Tasks that a library does beside the program's own work, by the frames of its call stacks.
 
 The names are those of PyTorch 2.x (``torch/csrc/autograd/engine.cpp``, ``c10/cuda/CUDACachingAllocator.cpp``,
-``aten/src/ATen/native/cudnn/Conv_v8.cpp``), of cuDNN 7 to 9 and of cuBLASLt.
+``aten/src/ATen/native/cudnn/Conv_v8.cpp``, ``torch/profiler``) and of cuDNN 7 to 9.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ _FRAME, _FUNCTION = "\0", "\n"
 class Traits(NamedTuple):
     """A task in words: what is done, as a clause, and what helps; and the pattern of its stacks.
 
-    ``launches``: launches of kernels are part of it. Reason against that: calls of one function at one line of Python
-    have the native frames of the first of them, which may be of the task where later ones are the program's own work.
+    ``is_rare``: only calls are part of it that the program's own work does not make, such as loads of code and waits.
+    Reason: calls of one function at one line of Python have the native frames of the first of them, which may be of the
+    task where later ones are the program's own work.
     """
 
     clause: str
     remedy: str
     pattern: str
-    launches: bool = True
+    is_rare: bool = False
 
 
 class LibraryTask(StrEnum):
@@ -35,7 +36,6 @@ class LibraryTask(StrEnum):
 
     ANOMALY = "anomaly"
     CUDNN_SEARCH = "cudnn-search"
-    CUBLAS_SEARCH = "cublas-search"
     CACHE_FREE = "cache-free"
     PROFILER = "profiler"
 
@@ -45,7 +45,8 @@ class LibraryTask(StrEnum):
         return TASKS[self]
 
 
-_SEARCH_REMEDY = "keep the shapes and types of its inputs the same, as by padding to a few sizes"
+# Kinds of calls that launch nothing, and that hardly any other work makes at a line that launches kernels.
+_RARE = (CallKind.WAITS, CallKind.FREES, CallKind.LOADS)
 # The tasks by what their stacks have. The first one that matches counts.
 TASKS = {
     # The stack of Python behind each operation of the forward pass, and a read of each gradient, by the engine itself
@@ -59,18 +60,13 @@ TASKS = {
     ),
     LibraryTask.CUDNN_SEARCH: Traits(
         "cuDNN searches for an algorithm",
-        f"{_SEARCH_REMEDY}; without torch.backends.cudnn.benchmark a search is shorter.",
+        "keep the shapes and types of its inputs the same, as by padding to a few sizes; without "
+        "torch.backends.cudnn.benchmark a search is shorter.",
         r"/libcudnn[-\w]*\.so[.\d]*\n(?:cudnnBackendFinalize|cudnnFind\w+|cudnnGetConvolution\w*Algorithm\w*)\0"
         r"|\n(?:[^\0]* )?at::native::[^\0]*(?:get_plans_from_find|generate_and_filter_plans|try_configs|try_plans)"
         r"|\n[^\0]*cudnn_frontend::[^\0]*(?:time_sampling|cudnnFindPlan|EngineHeuristics|ExecutionPlanBuilder)"
         r"|CUDACachingAllocator::[^\0]*::emptyCache\(.*\nat::native::[^\0]*run_(?:single|fused)_conv\(",
-        launches=False,
-    ),
-    LibraryTask.CUBLAS_SEARCH: Traits(
-        "cuBLAS searches for an algorithm",
-        f"{_SEARCH_REMEDY}.",
-        r"/libcublasLt\.so[.\d]*\ncublasLt\w*MatmulAlgoGetHeuristic\0",
-        launches=False,
+        is_rare=True,
     ),
     # Frees inside an allocation.
     LibraryTask.CACHE_FREE: Traits(
@@ -83,7 +79,9 @@ TASKS = {
     LibraryTask.PROFILER: Traits(
         "PyTorch's profiler works",
         "record fewer steps (torch.profiler.schedule), or switch it off.",
-        r"/torch/(?:profiler/|autograd/profiler)\w*\.py\n",
+        r"/torch/(?:profiler/profiler|autograd/profiler_util)\.py\n"
+        r"|/torch/autograd/profiler\.py\n(?:_prepare_trace|_start_trace|_parse_kineto_results|_ensure_function_events"
+        r"|key_averages|export_\w+)\0",
     ),
 }
 _TASKS = {task: re.compile(traits.pattern, re.DOTALL) for task, traits in TASKS.items()}
@@ -97,4 +95,4 @@ def task_of(frames: Iterable[tuple[str, str]]) -> LibraryTask | None:
 
 def is_part(task: LibraryTask, function: str) -> bool:
     """True if calls of a driver's function with frames of a task, and the time before them, are part of the task."""
-    return task.traits.launches or function_of(function).kind is not CallKind.SUBMITS
+    return not task.traits.is_rare or function_of(function).kind in _RARE
