@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from stallprobes.foreign_text import printable
-from stallprobes.native.layouts.driver_calls import CallFamily, family_of, function_of
-from stallprobes.units import duration_ns
+from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, family_of, function_of
+from stallprobes.units import duration_ns, plural
 from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.attribution.wait_cause import OTHER_THREAD, WaitCause, cause_of_task
@@ -23,6 +23,7 @@ from stallprobes.watch.lines.places import PACKAGES, place_of
 from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, ProgramSequence, TaskTime, WaitPlace
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler
+from stallprobes.watch.reading.library_tasks import LibraryTask
 from stallprobes.watch.sentences import frame_text
 
 # Smallest share of a program line's cost at which one sort of time (in waits, in calls, between calls) is named.
@@ -213,7 +214,14 @@ def task_text(task: TaskTime, process: ProcessFindings) -> str:
         number = f"{task.per_second:.0f}" if task.per_second >= _LEAST_RATE else f"{task.per_second:.2g}"
         often = f", {number} {'time' if number == '1' else 'times'} a second, {duration_ns(task.each_ns)} each"
     traits = task.task.traits
+    failed = _failed_allocations(process) if task.task is LibraryTask.CACHE_FREE else 0
+    often += f" ({plural(failed, 'allocation')} failed)" if failed else ""
     return f"{traits.clause} up to {percent(task.cost)} of the time, {place}{often}: {traits.remedy}"
+
+
+def _failed_allocations(process: ProcessFindings) -> int:
+    rows = (row for thread in process.threads for row in thread.rows)
+    return sum(row.failed for row in rows if function_of(row.function).kind is CallKind.ALLOCATES)
 
 
 def tasks_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
