@@ -357,8 +357,8 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
     settings: Annotated[
         tuple[String, ...],
         about(
-            "Sentences on its command, on variables of its environment, at its start, and on the NUMA nodes of its CPUs "
-            "and GPUs."
+            "Sentences on its command, on variables of its environment, at its start, and on the NUMA nodes of its "
+            "CPUs and GPUs."
         ),
     ] = ()
     standstill: Annotated[Standstill | None, about("Null while it makes calls, or if not all of them are known.")] = (
