@@ -50,6 +50,7 @@ OWNERS = {"3.13.0": 70, "3.13.18": 70, "3.14.10": 74, "3.15.2": 74}
 INSTRUCTIONS = {"3.13.0": 200, "3.13.18": 200, "3.14.10": 208, "3.15.2": 208}
 KNOWN, UNKNOWN, FREE_THREADED = 0, 1, 2
 CUT = 2
+FUNCTION_TYPE = 0x5555555555550
 CODE_TYPE, STRING_TYPE, BYTES_TYPE, NONE_TYPE = 0x1111111111110, 0x2222222222220, 0x3333333333330, 0x4444444444440
 _PAGES = 64
 
@@ -60,9 +61,10 @@ class Layout(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_uint64)
         for name in (
-            "thread_frame", "thread_cframe", "cframe_frame", "previous", "executable", "instruction", "owner", "file",
-            "name", "table", "first_line", "instructions", "type", "bytes_size", "bytes_text", "string_state",
-            "string_length", "ascii_bytes", "other_bytes", "code_type", "string_type", "bytes_type",
+            "thread_frame", "thread_cframe", "cframe_frame", "previous", "executable", "instruction", "owner",
+            "variables", "stack_end", "thread_ident", "file", "name", "table", "first_line", "instructions", "type",
+            "bytes_size", "bytes_text", "string_state", "string_length", "ascii_bytes", "other_bytes", "code_type",
+            "string_type", "bytes_type", "function_type", "has_mutex",
         )
     )  # fmt: skip
 
@@ -84,7 +86,9 @@ def expected_layout(version: str) -> dict[str, int]:
     """The layout of this version, but for the types."""
     return {
         "thread_frame": 72, "thread_cframe": 0, "cframe_frame": 0, "previous": 8, "executable": 0, "instruction": 56,
-        "owner": OWNERS[version], "file": 112, "name": 120, "table": 136, "first_line": 68,
+        "owner": OWNERS[version], "variables": 80 if version > "3.14" else 72,
+        "stack_end": 64 if version > "3.14" else 0, "thread_ident": 176 if version > "3.15" else 152,
+        "has_mutex": version > "3.14", "file": 112, "name": 120, "table": 136, "first_line": 68,
         "instructions": INSTRUCTIONS[version], "type": 8, "bytes_size": 16, "bytes_text": 32, "string_state": 32,
         "string_length": 16, "ascii_bytes": 40, "other_bytes": 56,
     }  # fmt: skip
@@ -164,9 +168,31 @@ class Memory:
         data[OWNERS[self.version]] = owner
         return self.put(bytes(data))
 
-    def thread(self, frame: int) -> int:
-        """The state of a thread."""
-        return self.put(bytes(72) + struct.pack("<Q", frame))
+    def thread(self, frame: int, ident: int = 0, following: int = 0) -> int:
+        """The state of a thread, which that of another one follows."""
+        data = bytearray(256)
+        struct.pack_into("<QQ", data, 0, 0, following)
+        struct.pack_into("<Q", data, 72, frame)
+        struct.pack_into("<Q", data, self.layout.thread_ident, ident)
+        return self.put(bytes(data))
+
+    def rlock(self, owner: int, name: str = "_thread.RLock", awaited: bool = True, count: int = 1) -> int:
+        """An object that may be an RLock, by the name of its type."""
+        kind = self.put(struct.pack("<4Q", 1, 0, 0, self.put(name.encode() + b"\0")))
+        semaphore = self.put(struct.pack("<II", 0, awaited))
+        lock = 1 | 2 * awaited if self.layout.has_mutex else semaphore
+        return self.put(struct.pack("<5Q", 1, kind, lock, owner, count - self.layout.has_mutex))
+
+    def frame_with(self, code: int, words: Sequence[int]) -> int:
+        """A frame that works with these words."""
+        self.set_word(code + 64, len(words) | 42 << 32)
+        self.set_word(code + 72, 0)
+        data = bytearray(self.layout.variables) + struct.pack(f"<{len(words)}Q", *words)
+        struct.pack_into("<Q", data, 0, code)
+        at = self.put(bytes(data))
+        if self.layout.stack_end:
+            self.set_word(at + self.layout.stack_end, at + len(data))
+        return at
 
     def set_word(self, address: int, word: int) -> None:
         """Change a word."""
@@ -183,6 +209,7 @@ def memory_of(library: ctypes.CDLL, version: str) -> Iterator[Memory]:
     system = ctypes.CDLL(None, use_errno=True)
     assert learn(library, TABLES[version], made.layout) == KNOWN
     made.layout.code_type, made.layout.string_type, made.layout.bytes_type = CODE_TYPE, STRING_TYPE, BYTES_TYPE
+    made.layout.function_type = FUNCTION_TYPE
     assert system.mprotect(last, mmap.PAGESIZE, 0) == 0
     try:
         yield made
@@ -208,6 +235,22 @@ class FrameReader:
             ctypes.byref(memory.layout), pipe, thread, text, ctypes.c_uint32(size), ctypes.byref(flags)
         )
         return text.raw[:got].decode("ascii"), flags.value == CUT
+
+    def rlock_owner(self, memory: Memory, frame: int) -> tuple[int, int] | None:
+        """The owner of the RLock with which ``frame`` of thread 7 works, and the word for which others wait."""
+        used, pipe, found = memory.used, (ctypes.c_int * 2)(*self._ends), (ctypes.c_uint64 * 2)()
+        thread = ctypes.c_void_p(memory.thread(frame, 7))
+        memory.used = used
+        failed = self._library.ss_find_python_rlock(ctypes.byref(memory.layout), pipe, thread, found)
+        return None if failed else (found[0], found[1])
+
+    def state_of(self, memory: Memory, thread: int, ident: int) -> int | None:
+        """The state of the thread with a number, beginning with another one."""
+        find = self._library.ss_python_thread
+        find.restype = ctypes.c_void_p
+        pipe = (ctypes.c_int * 2)(*self._ends)
+        found: int | None = find(ctypes.byref(memory.layout), pipe, ctypes.c_void_p(thread), ctypes.c_uint64(ident))
+        return found
 
     def is_drained(self) -> bool:
         """Whether nothing is left in the pipe."""

@@ -1,10 +1,11 @@
 """Slow CUDA calls from known lines of Python code, through the library whose path is the first argument.
 
-python slow_steps.py LIBCUDA steps|deep|short|contended|prepared|lambda|thread|foreign-thread|close|end|hang
+python slow_steps.py LIBCUDA steps|deep|short|contended|rlock|prepared|lambda|thread|foreign-thread|close|end|hang
 
 Each call takes 2 ms. steps: five copies, or as many as the next argument says, from one line. deep: as many below 60
 frames. short: so many waits of 0.2 ms from one line, each after work of 0.1 ms before another one. contended: as short,
-beside a thread that computes in Python. prepared: so many copies, each after 10 ms in which the thread sleeps and 10 ms
+beside a thread that computes in Python. rlock: so many queries, each before an RLock is taken, which another thread has
+nearly always. prepared: so many copies, each after 10 ms in which the thread sleeps and 10 ms
 in which it computes, at lines of other functions. lambda: one copy from a lambda. thread: one in a thread of Python's.
 foreign-thread: one in a thread that Python does not know. close: the program closes all descriptors and opens a file of
 its own between two copies. end: a call that returns while the interpreter ends. hang: a copy that does not return.
@@ -61,6 +62,15 @@ class Library:
             compute_input()
             self._library.cuEventQuery(None)  # the line behind input
 
+    def locked_steps(self, count: int, lock: threading.RLock) -> None:
+        """Steps that wait for a lock."""
+        self.lasting(0)
+        for _ in range(count):
+            with lock:  # the line that waits
+                pass
+            time.sleep(WORK_NS / 1e9)
+            self._library.cuEventQuery(None)
+
     def in_foreign_thread(self) -> None:
         """A copy in a thread that the library makes."""
         self._library.stand_in_copy_in_thread()
@@ -82,6 +92,14 @@ def compute_for_ever() -> None:
     """As one that prepares batch after batch."""
     while True:
         compute_input()
+
+
+def hold_for_ever(lock: threading.RLock) -> None:
+    """As one that works with a lock, of which it lets others have it for moments."""
+    while True:
+        with lock, lock:
+            sleep_for_input()
+        time.sleep(WORK_NS / 1e9)
 
 
 class Late:
@@ -129,6 +147,10 @@ def main(path: str, case: str, *more: str) -> None:
     elif case == "contended":
         threading.Thread(target=compute_for_ever, daemon=True).start()
         library.short_steps(int(more[0]))
+    elif case == "rlock":
+        lock = threading.RLock()
+        threading.Thread(target=hold_for_ever, args=(lock,), daemon=True).start()
+        library.locked_steps(int(more[0]), lock)
     elif case == "prepared":
         library.prepared_steps(int(more[0]))
     elif case == "lambda":

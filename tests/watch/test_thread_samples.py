@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factories.pythons import VERSIONS, python_of
 from factories.stand_in import SOURCES, StandIn
 from factories.waiting import wait_until
 from factories.watch_calls import LAUNCH, process, thread
@@ -116,12 +117,9 @@ while True:
 """
 
 
-@pytest.mark.skipif(
-    bool(sysconfig.get_config_var("Py_GIL_DISABLED")) or sys.version_info >= (3, 14),
-    reason="the collector of this Python is not known",
-)
-def test_a_python_that_collects_garbage_is_seen_to(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", COLLECTING, "half"]
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_python_that_collects_garbage_is_seen_to(tmp_path: Path, version: str) -> None:
+    words = [python_of(version), "-c", COLLECTING, "half"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout is not None

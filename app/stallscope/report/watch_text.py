@@ -53,6 +53,7 @@ from stallprobes.watch.line_text import (
     remedy_text,
     shown_lines,
     shown_waits,
+    tasks_text,
     wait_text,
 )
 from stallprobes.watch.lines.result import ProgramSequence
@@ -332,6 +333,7 @@ def _sequence(out: TextWriter, sequence: ProgramSequence, process: ProcessFindin
     texts = (
         figures_text(sequence),
         interpreter_text(sequence),
+        tasks_text(sequence, process),
         awaited_text(sequence, process),
         workers_text(sequence, process),
         cpus_text(sequence, process),

@@ -23,7 +23,7 @@ from stallprobes.watch.division.result import (
     ProcessDivision,
     SequenceDivision,
 )
-from stallprobes.watch.lines.result import ProgramSequence
+from stallprobes.watch.lines.result import LockHolder, ProgramSequence
 from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, short_waits_clause, waits_clause
 from stallprobes.watch.reading.cpu_supply import Workers
 from stallprobes.watch.reading.kernel_names import kernel_label
@@ -94,6 +94,8 @@ _LEAST_INTERVAL = 2.5 * CLOCK_ERROR
 # Smallest rates of page faults (a second) that are reported. _MANY_FAULTS: all page faults of a process that uses
 # managed memory. _MANY_DISK_FAULTS: page faults that read from a disk, each of which takes 0.1 ms or more.
 _MANY_FAULTS, _MANY_DISK_FAULTS = 200, 20
+# Verdicts whose reason is the GPU's work, not what the host does: they name no task of a library.
+_OF_GPU = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.STREAMS)
 # Verdicts that name a compiler of device code as their reason, if it runs for half of the time without GPU work.
 _COMPILING = (Bound.HOST, Bound.CHILD, Bound.ASLEEP)
 
@@ -187,11 +189,16 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         clause = "it waits in NCCL for ranks that are late in turn"
     if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= 1 - sequence.gpu.share:
         clause = "it waits for Python's global lock"
+    if sequence.verdict is Bound.THREAD and 2 * sequence.rlock >= 1 - sequence.gpu.share:
+        clause = "it waits for an RLock that another thread has"
     if sequence.verdict is Bound.HOST and sequence.collects >= max((1 - sequence.gpu.share) / 2, _LEAST_COLLECTING):
         clause = "Python collects garbage while the GPU waits"
     compiler = max(sequence.lines, key=lambda line: line.compiles).compiler if sequence.lines else None
     if sequence.verdict in _COMPILING and compiler is not None and 2 * sequence.compiles >= 1 - sequence.gpu.share:
         clause = f"{compiler} compiles while the GPU waits"
+    task = sequence.tasks[0] if sequence.tasks else None
+    if sequence.verdict not in _OF_GPU and task is not None and 2 * task.cost >= 1 - sequence.gpu.share:
+        clause = task.task.traits.clause
     if sequence.verdict is Bound.GPU:
         clause = _gpu_clause(sequence)
     if sequence.verdict is Bound.TURNS:
@@ -402,26 +409,32 @@ def moves_pages(process: ProcessFindings) -> bool:
 
 
 def interpreter_text(sequence: ProgramSequence) -> str:
-    """How long a sequence waits for Python's global lock, and how long Python collects garbage: ``It waits for Python's
-    global lock 46 % of the time: another thread has it, 92 % of that at load.py:9 in decode.``, or what another thread
-    for which it waits does; "" where it hardly waits."""
-    share = sequence.interpreter
+    """How long a sequence waits for Python's global lock or an RLock, and how long Python collects garbage: ``It waits
+    for Python's global lock 46 % of the time: another thread has it, 92 % of that at load.py:9 in decode.``, or what
+    another thread for which it waits does; "" where it hardly waits."""
+    waits = _lock_text("Python's global lock", sequence.interpreter, sequence.lock_holders)
+    rlock = _lock_text("an RLock", sequence.rlock, sequence.rlock_holders)
     holders = [each for each in sequence.lock_holders if each.share >= _LEAST_HOLDER]
-    shares = ["" if each.share >= _NEARLY_ALL else f"{percent(each.share)} of that " for each in holders]
-    named = " and ".join(f"{share}at {frame_text(each.place)}" for share, each in zip(shares, holders, strict=True))
-    waits = f"It waits for Python's global lock {percent(share)} of the time: another thread has it"
-    waits = f"{waits}, {named}." if named else f"{waits}."
-    if share < _LEAST_OFF_CPU:
+    if sequence.verdict is Bound.THREAD and holders and not waits and not rlock:
         parts = ["" if each.share >= _NEARLY_ALL else f" ({percent(each.share)})" for each in holders]
         places = (f"at {frame_text(each.place)}{part}" for part, each in zip(parts, holders, strict=True))
-        runs = sequence.verdict is Bound.THREAD and holders
-        waits = f"Another thread runs Python meanwhile, {', '.join(places)}." if runs else ""
+        waits = f"Another thread runs Python meanwhile, {', '.join(places)}."
     collects = (
         f"Python collects garbage {percent(sequence.collects)} of the time: after gc.freeze() it looks at no object "
         "that was made before, with larger thresholds (gc.set_threshold) it collects less often."
     )
-    texts = (waits, collects if sequence.collects >= _LEAST_COLLECTING else "")
+    texts = (waits, rlock, collects if sequence.collects >= _LEAST_COLLECTING else "")
     return " ".join(filter(None, texts))
+
+
+def _lock_text(lock: str, share: float, holders: Sequence[LockHolder]) -> str:
+    """How long a sequence waits for a lock, and where others have it; "" where it hardly waits."""
+    if share < _LEAST_OFF_CPU:
+        return ""
+    shown = [each for each in holders if each.share >= _LEAST_HOLDER]
+    parts = ["" if each.share >= _NEARLY_ALL else f"{percent(each.share)} of that " for each in shown]
+    places = " and ".join(f"{part}at {frame_text(each.place)}" for part, each in zip(parts, shown, strict=True))
+    return f"It waits for {lock} {percent(share)} of the time: another thread has it{', ' if places else ''}{places}."
 
 
 def awaited_text(sequence: SequenceDivision, process: ProcessFindings) -> str:

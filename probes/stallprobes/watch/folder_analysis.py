@@ -292,7 +292,7 @@ class FolderAnalysis:
 
 def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
     cpus = reading.cpus.found
-    settings = tuple(settings_that_cost(reading.environment, None if cpus is None else cpus.allowed))
+    settings = tuple(settings_that_cost(reading.environment, None if cpus is None else cpus.allowed, process.command))
     samples, busiest = reading.samples_of_threads, _busiest(process)
     findings = reading.analysis.findings()
     if busiest is not None:

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from stallprobes.foreign_text import printable
-from stallprobes.native.layouts.driver_calls import CallFamily, family_of, function_of
-from stallprobes.units import duration_ns
+from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, family_of, function_of
+from stallprobes.units import duration_ns, plural
 from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.attribution.wait_cause import OTHER_THREAD, WaitCause, cause_of_task
@@ -20,9 +20,10 @@ from stallprobes.watch.division.result import LEAST_FEW
 from stallprobes.watch.division_text import figure_text, moves_pages, percent
 from stallprobes.watch.lines.lines import count_alike
 from stallprobes.watch.lines.places import PACKAGES, place_of
-from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, ProgramSequence, WaitPlace
+from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, ProgramSequence, TaskTime, WaitPlace
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler
+from stallprobes.watch.reading.library_tasks import LibraryTask
 from stallprobes.watch.sentences import frame_text
 
 # Smallest share of a program line's cost at which one sort of time (in waits, in calls, between calls) is named.
@@ -34,6 +35,9 @@ _LEAST_SHOWN = 0.01
 # Smallest cost (share of the time) of a program line at which a sentence names the places in called functions where
 # most of that cost is.
 _LEAST_WITH_INNER = 0.1
+# Smallest cost (share of the time) of a task of a library at which a sentence is about it, and the share of the task at
+# one line from which on it counts as all of it.
+_LEAST_TASK, _NEARLY_ALL = 0.05, 0.95
 # Smallest rate (calls a second) that is printed without a decimal.
 _LEAST_RATE = 9.5
 # Smallest price (largest possible cost of waits, as a share of the time) that is printed as a figure. A smaller price
@@ -59,6 +63,10 @@ _HOST_REMEDIES = {
 # Remedy for time between calls in which the thread waits for the lock of Python's interpreter.
 _INTERPRETER_REMEDY = (
     "The host waits here for Python's global lock: have other threads work in processes, or in code that releases it."
+)
+# Remedy for time between calls in which the thread waits for an RLock.
+_RLOCK_REMEDY = (
+    "The host waits here for an RLock: have the thread that has it give it back sooner, such as to work on a copy."
 )
 # Remedy for the line with most of the host's time, in a process with page faults in managed memory.
 _PAGES_REMEDY = (
@@ -196,6 +204,32 @@ def holding_text(holding: Sequence[HoldingCalls], process: ProcessFindings) -> s
     )
 
 
+def task_text(task: TaskTime, process: ProcessFindings) -> str:
+    """A task of a library in a sentence: ``cuDNN searches for an algorithm up to 41 % of the time, at train.py:42 in
+    step, 2.1 times a second, 84.2 ms each: keep the shapes ...``"""
+    where = _where(task.place, task.thread, process)
+    place = f"{'' if task.place_share >= _NEARLY_ALL else 'most of it '}at {where}"
+    often = ""
+    if task.each_ns:
+        number = f"{task.per_second:.0f}" if task.per_second >= _LEAST_RATE else f"{task.per_second:.2g}"
+        often = f", {number} {'time' if number == '1' else 'times'} a second, {duration_ns(task.each_ns)} each"
+    traits = task.task.traits
+    failed = _failed_allocations(process) if task.task is LibraryTask.CACHE_FREE else 0
+    often += f" ({plural(failed, 'allocation')} failed)" if failed else ""
+    return f"{traits.clause} up to {percent(task.cost)} of the time, {place}{often}: {traits.remedy}"
+
+
+def _failed_allocations(process: ProcessFindings) -> int:
+    rows = (row for thread in process.threads for row in thread.rows)
+    return sum(row.failed for row in rows if function_of(row.function).kind is CallKind.ALLOCATES)
+
+
+def tasks_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
+    """What tasks of libraries cost a sequence; "" without any that cost much."""
+    shown = (task for task in sequence.tasks if task.cost >= _LEAST_TASK)
+    return " ".join(task_text(task, process) for task in shown)
+
+
 def holding_calls(process: ProcessFindings) -> list[tuple[HoldingCalls, ...]]:
     """Calls that hold up those of other threads, each with its effect on every sequence, most time first."""
     calls: dict[tuple[int, str], list[HoldingCalls]] = {}
@@ -225,6 +259,9 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
     """Remedy for the largest cost of a line of ``sequence``, by its cause; "" where none is known, or needed."""
     if line.place is None or (line.cost.share < _LEAST_SHOWN and not count_alike(sequence)):
         return ""
+    task = max(line.tasks, key=lambda each: line.tasks[each], default=None)
+    if task is not None and 2 * line.tasks[task] >= line.cost.share:
+        return f"{task.traits.clause} here: {task.traits.remedy}"
     for holding in sequence.holding:
         inside = line.calls.share > max(line.between.share, line.price)
         if inside and holding.held == line.calls.function and holding.share >= line.calls.share / 2:
@@ -257,6 +294,8 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
             return _COLLECTING_REMEDY
         if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= line.between.share:
             return _INTERPRETER_REMEDY
+        if 2 * line.rlock >= line.between.share:
+            return _RLOCK_REMEDY
         most = max((each.between.share for each in sequence.lines), default=0.0)
         if 2 * line.between.share < most:
             return _of_host(line)
@@ -327,6 +366,8 @@ def _sorts(line: ProgramLine, by_time: bool) -> Iterator[tuple[float, str, str]]
     if line.between.share:
         compiles = line.compiler is not None and line.compiles >= max(_LEAST_SHOWN, _LEAST_NAMED * line.between.share)
         more = f" ({line.compiler} compiles {percent(line.compiles)})" if compiles else ""
+        waits = line.rlock >= max(_LEAST_SHOWN, _LEAST_NAMED * line.between.share)
+        more = f" (waits for an RLock {percent(line.rlock)})" if waits and not compiles else more
         before = f"host time before {line.between.function}" if line.between.function else "computing between calls"
         yield line.between.share, before, more
 

@@ -158,6 +158,11 @@ def test_a_wait_for_pythons_lock_is_said_where_it_takes_time() -> None:
         "Another thread runs Python meanwhile, at load.py:9 in decode (70 %), at load.py:9 in crop (25 %)."
     )
     assert interpreter_text(waits.changed(verdict=Bound.HOST)) == ""
+    # An RLock says who has it, so that what runs meanwhile says nothing more.
+    held = waits.changed(rlock=0.52, rlock_holders=holders[:1])
+    assert interpreter_text(held) == (
+        "It waits for an RLock 52 % of the time: another thread has it, 70 % of that at load.py:9 in decode."
+    )
 
 
 def test_a_host_that_sleeps_for_some_of_its_time_is_said() -> None:

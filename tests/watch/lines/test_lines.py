@@ -20,6 +20,7 @@ from stallprobes.files.codec import attributes
 from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallKind
+from stallprobes.native.layouts.watch_file import STACKS as MOST_STACKS
 from stallprobes.watch.attribution.findings import CallSite, ProcessFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
@@ -43,6 +44,7 @@ from stallprobes.watch.line_text import (
     place_text,
     remedy_text,
     shown_waits,
+    tasks_text,
     wait_text,
     what_text,
 )
@@ -54,6 +56,7 @@ from stallprobes.watch.lines.second_sums import SampleKey, SampleSum
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler
 from stallprobes.watch.reading.cpu_supply import CpuSupply
+from stallprobes.watch.reading.library_tasks import LibraryTask
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 from stallprobes.watch.report import document
 from stallscope.report.text import TextWriter
@@ -308,6 +311,22 @@ def test_lines_that_have_pythons_lock_have_the_time_of_the_samples_in_which_they
     assert lines(samples, divided(interpreter=0.02)).lock_holders == ()
     assert lines(samples, divided(Bound.THREAD)).lock_holders == found
     assert lines(samples[-10:], divided(interpreter=0.8)).lock_holders == ()
+
+
+def test_lines_that_have_an_rlock_have_its_waits_beside_those_for_pythons_lock() -> None:
+    samples = [Sampled(at, at + 9, 100, between=True, holder=MOST_STACKS + 2) for at in range(0, 600, 10)]
+    samples += [Sampled(at, at + 9, 100, between=True, holder=3) for at in range(600, 900, 10)]
+    found = lines(samples, divided(Bound.THREAD))
+    assert [(each.place.line, each.share) for each in found.rlock_holders] == [(20, 1.0)]
+    assert found.rlock == pytest.approx(60 / 90, abs=0.01)
+    (line,) = found.lines
+    assert line.rlock == found.rlock
+    assert what_text(line, by_time=False) == "host time before cuLaunchKernel (waits for an RLock 67 %)"
+    assert remedy_text(line, process_with(found), found).startswith("The host waits here for an RLock")
+    assert not remedy_text(line.changed(rlock=0.3), process_with(found), found).startswith(
+        "The host waits here for an R"
+    )
+    assert [(each.place.line, each.share) for each in found.lock_holders] == [(30, 1.0)]
 
 
 def test_an_instant_between_calls_belongs_to_the_thread_that_makes_the_next_call() -> None:
@@ -1061,3 +1080,40 @@ def test_a_step_that_grows_names_the_line_that_grew(
     assert found.growth is not None
     place = found.growth.place
     assert (None if place is None else place.line) == line
+
+
+def test_a_task_of_a_library_says_what_it_costs_how_often_it_begins_and_what_helps() -> None:
+    search = StackFrame(FrameKind.NATIVE, "cudnnBackendFinalize", "/opt/nvidia/libcudnn_graph.so.9")
+    stacks = {1: line_stack(10), 4: CallStack(line_stack(40).python, (search,)), 5: line_stack(40)}
+    load = "cuModuleLoadData"
+    # Two searches of two samples, between which the program is elsewhere; a launch at the same line is no part of one,
+    # and the time before the first has frames of Python alone.
+    samples = [
+        Sampled(0, 10, 30_000, load, between=True, stack=5),
+        Sampled(20, 30, 20_000, load, stack=4),
+        Sampled(40, 50, 40_000, LAUNCH, between=True, stack=1),
+        Sampled(60, 70, 10_000, LAUNCH, between=True, stack=4),
+        Sampled(80, 90, 45_000, load, stack=4),
+        Sampled(90, 95, 5_000, load, stack=0),
+        Sampled(100, 110, 50_000, LAUNCH, between=True, stack=1),
+    ]
+    sums = SampleSums(at_ns(0), stacks)
+    sums.add(sample_batch(samples), NO_CALLS, TOGETHER)
+    division = divided(Bound.HOST, gpu=Figure(0.2, 0.2, 0.2))
+    (found,) = lines_of(sums, at_ns(0), (division,), stacks, one_sequence)
+    (task,) = found.tasks
+    assert (task.task, task.place, task.place_share) == (LibraryTask.CUDNN_SEARCH, stacks[4].place, 1.0)
+    assert task.cost == pytest.approx(95 / 200)
+    assert task.each_ns == 47_500_000
+    process, said = process_with(found), task.changed(per_second=2.1)
+    text = (
+        "cuDNN searches for an algorithm up to 48 % of the time, at train.py:40 in step, 2.1 times a second, 47.5 ms "
+        "each: keep the shapes and types of its inputs the same"
+    )
+    assert tasks_text(found.changed(tasks=(said,)), process).startswith(text)
+    assert tasks_text(found.changed(tasks=(task.changed(cost=0.04),)), process) == ""
+    line = next(each for each in found.lines if each.place == task.place)
+    assert remedy_text(line, process, found).startswith("cuDNN searches for an algorithm here: keep the shapes")
+    assert verdict_text(found, process) == "MainThread is host-bound: cuDNN searches for an algorithm."
+    assert "searches" not in verdict_text(found.changed(verdict=Bound.GPU), process)
+    assert "searches" not in verdict_text(found.changed(tasks=(task.changed(cost=0.3),)), process)

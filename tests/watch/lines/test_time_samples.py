@@ -12,7 +12,7 @@ import pytest
 
 from factories.pythons import VERSIONS, python_of
 from factories.stand_in import SOURCES, StandIn
-from stallprobes.native.layouts.watch_file import SAMPLE_NS, SampledTime
+from stallprobes.native.layouts.watch_file import SAMPLE_NS, STACKS, SampledTime
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.intervals import int64s
@@ -235,3 +235,21 @@ def test_the_line_that_has_pythons_lock_is_known_while_a_thread_waits_for_it(
             break
     found = {stacks[number].python[0].function for number in holders}
     assert "compute_input" in found <= {"compute_input", "compute_for_ever"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_line_that_has_an_rlock_is_known_while_a_thread_waits_for_it(
+    stand_in: StandIn, tmp_path: Path, version: str
+) -> None:
+    # On a busy machine the library's thread sees a few of the gaps.
+    for count in ("50", "200", "800"):
+        run_python(stand_in, tmp_path / count, version, "rlock", count)
+        ((batch, _, stacks),) = samples_in(tmp_path / count)
+        waits = batch.rows[batch.rows["holder"] > STACKS]
+        if len(waits):
+            break
+    lines = {stacks[int(number)].place for number in np.unique(waits["stack"])}
+    assert {place.function for place in lines if place is not None} == {"locked_steps"}
+    found = {stacks[int(number) - STACKS].python[0].function for number in np.unique(waits["holder"])}
+    # It may be on the way to give it back, or to take it.
+    assert "sleep_for_input" in found <= {"sleep_for_input", "hold_for_ever"}

@@ -6,6 +6,7 @@ import argparse
 import ctypes
 import json.decoder
 import random
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
@@ -16,6 +17,7 @@ from factories.python_memory import (
     BYTES_TYPE,
     CUT,
     FREE_THREADED,
+    FUNCTION_TYPE,
     KNOWN,
     NONE_TYPE,
     TABLES,
@@ -247,3 +249,54 @@ def test_damaged_structures_do_no_harm(memory: Memory, reader: FrameReader) -> N
         text, _ = reader.text(memory, frame)
         assert not text or text.endswith("\n")
         memory.pages[: len(used)] = used
+
+
+def test_the_owner_of_an_awaited_rlock_is_known(memory: Memory, reader: FrameReader) -> None:
+    lock = memory.rlock(owner=9)
+    word = 0 if memory.layout.has_mutex else lock - 16
+    made = code(memory)
+    # A variable, an address that cannot be read, no object, and the lock, which may have other bits in its reference.
+    number = memory.put(struct.pack("<5Q", 1, NONE_TYPE, 1, 2, 3))
+    for reference in (lock, lock | 1):
+        frame = memory.frame_with(made, [number, memory.unreadable, 5, reference])
+        assert reader.rlock_owner(memory, frame) == (9, word)
+    # A method of it.
+    method = memory.put(struct.pack("<5Q", 1, FUNCTION_TYPE, 0, lock, 0))
+    assert reader.rlock_owner(memory, memory.frame_with(made, [number, method])) == (9, word)
+    # A frame of a call from C in front of it.
+    inner = memory.frame(0, 0, memory.frame_with(made, [lock]), owner=3)
+    assert reader.rlock_owner(memory, inner) == (9, word)
+
+
+def test_another_lock_than_an_awaited_one_of_another_thread_has_no_owner(memory: Memory, reader: FrameReader) -> None:
+    made = code(memory)
+    locks = [
+        memory.rlock(owner=7),
+        memory.rlock(owner=0),
+        memory.rlock(owner=9, awaited=False),
+        memory.rlock(owner=9, name="_thread.RLocks"),
+        memory.rlock(owner=9, name="_thread.lock"),
+        memory.rlock(owner=9, count=1 << 30),
+    ]
+    for lock in locks:
+        assert reader.rlock_owner(memory, memory.frame_with(made, [lock])) is None
+    # Of two of them, it is not known for which the thread may wait.
+    first, second = memory.rlock(owner=9), memory.rlock(owner=10)
+    assert reader.rlock_owner(memory, memory.frame_with(made, [first, second])) is None
+    assert reader.rlock_owner(memory, memory.frame_with(made, [])) is None
+    if memory.layout.stack_end:
+        # The words of a call are the last ones.
+        assert reader.rlock_owner(memory, memory.frame_with(made, [first, 0, 0, 0, 0])) is None
+
+
+def test_a_thread_is_found_by_its_number_on_both_sides(memory: Memory, reader: FrameReader) -> None:
+    last = memory.thread(0, 3)
+    middle = memory.thread(0, 2, following=last)
+    first = memory.thread(0, 1, following=middle)
+    memory.set_word(last, middle)
+    memory.set_word(middle, first)
+    for thread in (first, middle, last):
+        assert [reader.state_of(memory, thread, ident) for ident in (1, 2, 3, 4)] == [first, middle, last, None]
+    # A list that changes meanwhile may have no end.
+    memory.set_word(last + 8, first)
+    assert reader.state_of(memory, first, 4) is None

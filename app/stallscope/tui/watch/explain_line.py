@@ -24,6 +24,7 @@ from stallprobes.watch.line_text import (
     place_text,
     remedy_text,
     shown_waits,
+    tasks_text,
     wait_text,
 )
 from stallprobes.watch.sentences import frame_text
@@ -63,6 +64,7 @@ def explained_line(shown: ShownLine) -> PrintableText:
         verdict_text(sequence, process),
         figures_text(sequence),
         interpreter_text(sequence),
+        tasks_text(sequence, process),
         awaited_text(sequence, process),
         workers_text(sequence, process),
         cpus_text(sequence, process),

@@ -11,7 +11,7 @@ enum { SS_GAP_STACKS = 8 };
 /* Where a thread of Python is between its calls, by its slot. The thread itself writes when its last outermost call
  * returned, when the next sample of the time between calls is due, and Python's state of it, NULL if it has none. The
  * thread that looks writes the ``stacks`` that it found since ``seen_ns``, which is then ``left_ns``; those of the
- * other threads that had Python's lock then, 0 for none; the time between them, and when the next one is due. */
+ * ``holders`` of locks then, as in a sample; the time between them, and when the next one is due. */
 struct ss_gap {
     uint64_t left_ns;
     uint64_t due_ns;

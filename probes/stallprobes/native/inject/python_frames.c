@@ -37,20 +37,21 @@ enum {
  * structure. */
 enum { VERSION = 1, FREE_THREADED = 2 };
 enum { THREAD_FRAME = 4 };
-enum { FRAME_PREVIOUS = 1, FRAME_CODE, FRAME_INSTRUCTION, FRAME_OWNER = 5 };
+enum { FRAME_PREVIOUS = 1, FRAME_CODE, FRAME_INSTRUCTION, FRAME_VARIABLES, FRAME_OWNER, FRAME_STACK_END };
 enum { CODE_FILE = 1, CODE_NAME, CODE_TABLE = 4, CODE_FIRST_LINE, CODE_INSTRUCTIONS = 9 };
 enum { OBJECT_TYPE = 1 };
 enum { BYTES_SIZE = 1, BYTES_TEXT };
 enum { STRING_STATE = 1, STRING_LENGTH, STRING_ASCII_BYTES };
 
-/* Where the sections begin, by the upper half of the version. */
+/* Where the sections begin, by the upper half of the version, and where the section on a thread has its number. From 3.14
+ * on, a frame says where its stack ends, and an RLock has a mutex. */
 static const struct known_table {
     uint32_t version;
-    uint8_t thread, frame, code, object, bytes, string;
+    uint8_t thread, frame, code, object, bytes, string, ident, has_mutex;
 } KNOWN_TABLES[] = {
-    {0x030d, 19, 28, 34, 44, 64, 67},
-    {0x030e, 22, 31, 39, 50, 74, 77},
-    {0x030f, 22, 39, 47, 58, 86, 89},
+    {0x030d, 19, 28, 34, 44, 64, 67, 5, 0},
+    {0x030e, 22, 31, 39, 50, 74, 77, 5, 1},
+    {0x030f, 22, 39, 47, 58, 86, 89, 8, 1},
 };
 
 /* Bits in the state of a string (PyASCIIObject.state). */
@@ -102,7 +103,7 @@ int ss_learn_old_python(struct ss_python_layout *layout, const char *version)
 {
     static const struct ss_python_layout of_both = {
         .thread_cframe = 56, .instruction = 56, .file = 112, .name = 120, .table = 136, .type = 8, .bytes_size = 16,
-        .bytes_text = 32, .string_state = 32, .string_length = 16,
+        .bytes_text = 32, .string_state = 32, .string_length = 16, .variables = 72,
     };
     int is_11 = !strncmp(version, "3.11.", 5);
     if (!is_11 && strncmp(version, "3.12.", 5))
@@ -112,6 +113,7 @@ int ss_learn_old_python(struct ss_python_layout *layout, const char *version)
     found.executable = is_11 ? 32 : 0;
     found.previous = is_11 ? 48 : 8;
     found.owner = is_11 ? 69 : 70;
+    found.thread_ident = is_11 ? 152 : 136;
     found.first_line = is_11 ? 72 : 68;
     found.instructions = is_11 ? 184 : 192;
     found.ascii_bytes = is_11 ? 48 : 40;
@@ -119,6 +121,7 @@ int ss_learn_old_python(struct ss_python_layout *layout, const char *version)
     found.code_type = layout->code_type;
     found.string_type = layout->string_type;
     found.bytes_type = layout->bytes_type;
+    found.function_type = layout->function_type;
     *layout = found;
     return 0;
 }
@@ -144,10 +147,11 @@ static int is_plausible(const unsigned char *table, const struct known_table *kn
         return 0;
     if (of->string_length != 16 || of->string_state != 32 || of->ascii_bytes != 40 || of->other_bytes != 56)
         return 0;
-    if (of->thread_frame >= LARGEST || of->thread_frame >= word_of(table, known->thread))
+    if (of->thread_frame >= LARGEST || of->thread_frame >= word_of(table, known->thread) ||
+        of->thread_ident >= word_of(table, known->thread))
         return 0;
     if (frame > LARGEST || of->previous >= frame || of->executable >= frame || of->instruction >= frame ||
-        of->owner >= frame)
+        of->owner >= frame || of->variables > frame || of->stack_end >= frame)
         return 0;
     return code <= LARGEST && of->file < code && of->name < code && of->table < code && of->first_line < code &&
            of->instructions <= code;
@@ -170,6 +174,10 @@ int ss_learn_python(struct ss_python_layout *layout, const void *runtime)
     layout->executable = word_of(table, known->frame + FRAME_CODE);
     layout->instruction = word_of(table, known->frame + FRAME_INSTRUCTION);
     layout->owner = word_of(table, known->frame + FRAME_OWNER);
+    layout->variables = word_of(table, known->frame + FRAME_VARIABLES);
+    layout->stack_end = known->has_mutex ? word_of(table, known->frame + FRAME_STACK_END) : 0;
+    layout->thread_ident = word_of(table, known->thread + known->ident);
+    layout->has_mutex = known->has_mutex;
     layout->file = word_of(table, known->code + CODE_FILE);
     layout->name = word_of(table, known->code + CODE_NAME);
     layout->table = word_of(table, known->code + CODE_TABLE);
@@ -503,11 +511,11 @@ static int may_be_lock(const struct python_lock *lock)
  * known by its fields: its holder is a thread of the same interpreter as ``thread``, which is Python's state of one. */
 uint64_t ss_find_python_lock(struct ss_text_pipe *pipe, uint64_t runtime, uint64_t size, const void *thread)
 {
-    enum { AT_ONCE = 2048 };
-    unsigned char bytes[AT_ONCE];
+    enum { BYTES = 2048 };
+    unsigned char bytes[BYTES];
     uint64_t interpreter = interpreter_of(pipe, (uint64_t)(uintptr_t)thread);
-    for (uint64_t at = 0; interpreter && at < size; at += AT_ONCE - sizeof(struct python_lock)) {
-        size_t length = size - at < AT_ONCE ? size - at : AT_ONCE;
+    for (uint64_t at = 0; interpreter && at < size; at += BYTES - sizeof(struct python_lock)) {
+        size_t length = size - at < BYTES ? size - at : BYTES;
         if (!read_at(pipe, runtime + at, bytes, length))
             return 0;
         for (size_t place = 0; place + sizeof(struct python_lock) <= length; place += sizeof(void *)) {
@@ -526,4 +534,168 @@ const void *ss_python_lock_holder(struct ss_text_pipe *pipe, uint64_t address)
     struct python_lock lock;
     int is_held = read_at(pipe, address, &lock, sizeof lock) && may_be_lock(&lock) && lock.is_held;
     return is_held ? (const void *)(uintptr_t)lock.holder : NULL;
+}
+
+/* The first words of an object. Of an RLock, the fields are the semaphore's address or the mutex, the owner and the count;
+ * of a function of C, the second one is the object whose method it is. */
+struct object {
+    uint64_t references, type, fields[3];
+};
+enum { RLOCK_LOCK, RLOCK_OWNER, RLOCK_COUNT };
+enum { FUNCTION_SELF = 1 };
+/* Largest number of objects that are read at a time. */
+enum { AT_ONCE = 32 };
+
+/* The address of the innermost frame of a thread that has code; 0 without one. */
+static uint64_t innermost_frame(struct reader *reader, uint64_t thread, struct frame *frame)
+{
+    /* Largest number of frames that stand for calls from C in front of the frame. */
+    enum { MOST_OF_C = 4 };
+    struct window window = {.size = 0};
+    uint64_t address = first_frame(reader, &window, thread);
+    for (int tried = 0; address && tried < MOST_OF_C && !reader->failed; tried++) {
+        *frame = frame_at(reader, &window, address);
+        if (!frame->is_of_c && frame->code && !reader->failed)
+            return address;
+        address = frame->previous;
+    }
+    return 0;
+}
+
+/* The words with which the frame at ``address`` works: all for which it has room, or where the end is known the last ones,
+ * with which it calls a function. How many there are. */
+static uint32_t words_of_frame(const struct reader *reader, uint64_t address, const struct frame *frame, uint64_t *words,
+                               uint32_t most)
+{
+    /* Largest number of words of a call: the function, the object whose method it is, and two arguments. */
+    enum { OF_CALL = 4 };
+    const struct ss_python_layout *layout = reader->layout;
+    uint64_t begin = address + layout->variables, end;
+    if (layout->stack_end) {
+        if (!read_at(reader->pipe, address + layout->stack_end, &end, sizeof end) || end < begin)
+            return 0;
+        begin = end - begin > OF_CALL * sizeof *words ? end - OF_CALL * sizeof *words : begin;
+    } else {
+        /* The size of its stack, its first line, and the number of its variables, 3.11 to 3.13. */
+        int32_t sizes[3];
+        uint64_t code = frame->code + layout->first_line - sizeof *sizes;
+        if (!read_at(reader->pipe, code, sizes, sizeof sizes) || sizes[0] < 0 || sizes[2] < 0)
+            return 0;
+        uint64_t room = (uint64_t)sizes[0] + (uint64_t)sizes[2];
+        end = begin + (room < most ? room : most) * sizeof *words;
+    }
+    return read_at(reader->pipe, begin, words, end - begin) ? (uint32_t)((end - begin) / sizeof *words) : 0;
+}
+
+/* Whether an object may be an RLock that another thread than that with the number ``own`` has, and others wait for. */
+static int may_be_awaited(const struct reader *reader, const struct object *object, uint64_t own)
+{
+    /* MOST_COUNT: largest number of times that a thread has a lock. HELD, AWAITED: bits of a mutex. */
+    enum { MOST_COUNT = 1 << 20, HELD = 1, AWAITED = 2, MUTEX_MASK = 255 };
+    uint64_t lock = object->fields[RLOCK_LOCK], owner = object->fields[RLOCK_OWNER];
+    if (!owner || owner == own || object->fields[RLOCK_COUNT] > MOST_COUNT)
+        return 0;
+    if (reader->layout->has_mutex)
+        return (lock & MUTEX_MASK) == (HELD | AWAITED);
+    /* The count of the semaphore, and the number of its waiters. */
+    uint32_t state[2];
+    return object->fields[RLOCK_COUNT] && lock && lock % sizeof lock == 0 &&
+           read_at(reader->pipe, lock, state, sizeof state) && !state[0] && state[1];
+}
+
+static int is_rlock_type(const struct reader *reader, uint64_t type)
+{
+    /* Offset (bytes) of the address of a type's name, 3.11 to 3.15. */
+    enum { NAME = 24 };
+    static const char name[] = "_thread.RLock";
+    char found[sizeof name];
+    uint64_t address;
+    return read_at(reader->pipe, type + NAME, &address, sizeof address) &&
+           read_at(reader->pipe, address, found, sizeof found) && !memcmp(found, name, sizeof name);
+}
+
+static int may_be_object(uint64_t address)
+{
+    /* LARGEST: end of the addresses of a program. */
+    static const uint64_t LARGEST = UINT64_C(1) << 48;
+    return address >= PAGE && address < LARGEST && address % sizeof(void *) == 0;
+}
+
+/* Reads the objects at the next addresses of ``words`` that may be some, from number ``at`` on, and moves that behind them;
+ * how many they are. Calls of the system take most of the time. */
+static uint32_t next_objects(const struct reader *reader, const uint64_t *words, uint32_t count, uint32_t *at,
+                             struct object objects[AT_ONCE], uint64_t addresses[AT_ONCE])
+{
+    struct iovec from[AT_ONCE], to[AT_ONCE];
+    uint32_t places[AT_ONCE], chosen = 0;
+    for (; *at < count && chosen < AT_ONCE; (*at)++) {
+        uint64_t address = words[*at] & ~REFERENCE_TAGS;
+        if (!may_be_object(address))
+            continue;
+        places[chosen] = *at;
+        addresses[chosen] = address;
+        from[chosen] = (struct iovec){(void *)(uintptr_t)address, sizeof *objects};
+        to[chosen] = (struct iovec){&objects[chosen], sizeof *objects};
+        chosen++;
+    }
+    uint32_t got = chosen ? (uint32_t)((size_t)ss_read_memory(reader->pipe, from, to, (int)chosen) / sizeof *objects) : 0;
+    /* What follows an address that cannot be read comes next. */
+    if (got < chosen)
+        *at = places[got] + 1;
+    return got;
+}
+
+/* Finds the RLock that another thread has and with which the innermost frame of a thread works; 0 if there is one alone.
+ * Whether the thread waits for it is another matter. */
+int ss_find_python_rlock(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
+                         struct ss_python_rlock *found)
+{
+    /* Largest number of words of a frame in which the RLock, or a method of it, is searched. */
+    enum { MOST_WORDS = 128 };
+    struct reader reader = {.layout = layout, .pipe = pipe};
+    struct frame frame;
+    uint64_t state = (uint64_t)(uintptr_t)thread, address = innermost_frame(&reader, state, &frame), own, awaited = 0;
+    uint64_t words[2 * MOST_WORDS];
+    uint32_t count = address ? words_of_frame(&reader, address, &frame, words, MOST_WORDS) : 0;
+    if (!count || !read_at(pipe, state + layout->thread_ident, &own, sizeof own))
+        return -1;
+    for (uint32_t at = 0; at < count;) {
+        struct object objects[AT_ONCE];
+        uint64_t addresses[AT_ONCE];
+        uint32_t got = next_objects(&reader, words, count, &at, objects, addresses);
+        for (uint32_t number = 0; number < got; number++) {
+            const struct object *object = &objects[number];
+            if (object->type == layout->function_type && count < 2 * MOST_WORDS)
+                words[count++] = object->fields[FUNCTION_SELF];
+            if (addresses[number] == awaited || !may_be_awaited(&reader, object, own) ||
+                !is_rlock_type(&reader, object->type))
+                continue;
+            if (awaited)
+                return -1;
+            awaited = addresses[number];
+            found->owner = object->fields[RLOCK_OWNER];
+            found->word = layout->has_mutex ? 0 : object->fields[RLOCK_LOCK];
+        }
+    }
+    return awaited ? 0 : -1;
+}
+
+/* Python's state of the thread with a number, among those of the interpreter of ``thread``; NULL if there is none. */
+const void *ss_python_thread(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
+                             uint64_t ident)
+{
+    /* Largest number of threads that are searched in each direction from ``thread``. */
+    enum { MOST_THREADS = 256 };
+    for (uint32_t direction = 0; direction < 2; direction++) {
+        uint64_t links[2], number, state = (uint64_t)(uintptr_t)thread;
+        for (int tried = 0; state && tried < MOST_THREADS; tried++) {
+            if (!read_at(pipe, state, links, sizeof links) ||
+                !read_at(pipe, state + layout->thread_ident, &number, sizeof number))
+                break;
+            if (number == ident)
+                return (const void *)(uintptr_t)state;
+            state = links[direction];
+        }
+    }
+    return NULL;
 }

@@ -112,6 +112,7 @@ static int find_layout(void *library, const char *version)
     find(library, "PyCode_Type", &layout->code_type);
     find(library, "PyUnicode_Type", &layout->string_type);
     find(library, "PyBytes_Type", &layout->bytes_type);
+    find(library, "PyCFunction_Type", &layout->function_type);
     if (!layout->code_type || !layout->string_type || !layout->bytes_type)
         return 0;
     if (!ss_learn_old_python(layout, version)) {
@@ -460,6 +461,23 @@ uint32_t ss_stack_of_lock_holder(const void *thread)
         python.lock = ss_find_python_lock(&scratch->pipe, python.interpreter, python.interpreter_bytes, thread);
     }
     const void *holder = python.lock ? ss_python_lock_holder(&scratch->pipe, python.lock) : NULL;
+    ss_store_release(scratch->used, 0);
+    return holder && holder != thread ? ss_stack_of_python(holder) : 0;
+}
+
+/* The place of the stack of the thread that has the RLock for which the thread with Python's state ``thread`` and the
+ * system's ``number`` sleeps; 0 if it sleeps for none, or that is not known. */
+uint32_t ss_stack_of_rlock_holder(const void *thread, uint32_t number)
+{
+    const struct ss_python_layout *layout = &python.layout;
+    struct scratch *scratch = claim_scratch();
+    struct ss_python_rlock lock;
+    uint64_t word;
+    if (!scratch)
+        return 0;
+    int sleeps = !ss_find_python_rlock(layout, &scratch->pipe, thread, &lock) && !ss_find_awaited_word(number, &word) &&
+                 (!lock.word || lock.word == word);
+    const void *holder = sleeps ? ss_python_thread(layout, &scratch->pipe, thread, lock.owner) : NULL;
     ss_store_release(scratch->used, 0);
     return holder && holder != thread ? ss_stack_of_python(holder) : 0;
 }

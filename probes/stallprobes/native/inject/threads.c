@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -84,4 +85,26 @@ uint64_t ss_thread_cpu(void)
     if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time))
         return 0;
     return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+/* Finds the address of the word for which a thread of this process sleeps in the system call futex; 0 if it does so, and the
+ * system says it. */
+int ss_find_awaited_word(uint32_t thread, uint64_t *word)
+{
+    char name[64], text[64];
+    snprintf(name, sizeof name, "/proc/self/task/%u/syscall", thread);
+    int descriptor = open(name, O_RDONLY | O_CLOEXEC);
+    ssize_t got = descriptor < 0 ? -1 : read(descriptor, text, sizeof text - 1);
+    if (descriptor >= 0)
+        close(descriptor);
+    text[got > 0 ? got : 0] = 0;
+    uint64_t call;
+    const char *at = ss_parse_number(text, &call);
+    if (!at || call != SYS_futex || strncmp(at, " 0x", 3))
+        return -1;
+    /* The first argument, in hexadecimal digits. */
+    *word = 0;
+    for (at += 3; (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'f'); at++)
+        *word = *word << 4 | (uint64_t)(*at <= '9' ? *at - '0' : *at - 'a' + 10);
+    return 0;
 }

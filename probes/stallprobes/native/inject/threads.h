@@ -13,5 +13,6 @@ int ss_start_thread(void *(*body)(void *), size_t stack_bytes);
 void ss_wait_for_change(uint32_t *word, uint32_t value, long ns);
 void ss_wake(uint32_t *word);
 uint64_t ss_thread_cpu(void);
+int ss_find_awaited_word(uint32_t thread, uint64_t *word);
 
 #endif

@@ -358,7 +358,10 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
     ] = ()
     settings: Annotated[
         tuple[String, ...],
-        about("Sentences on variables of its environment, at its start, and on the NUMA nodes of its CPUs and GPUs."),
+        about(
+            "Sentences on its command, on variables of its environment, at its start, and on the NUMA nodes of its "
+            "CPUs and GPUs."
+        ),
     ] = ()
     standstill: Annotated[Standstill | None, about("Null while it makes calls, or if not all of them are known.")] = (
         None

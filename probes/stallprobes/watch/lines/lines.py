@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from stallprobes.files.codec import attributes
+from stallprobes.native.layouts.watch_file import SAMPLE_NS, STACKS
 from stallprobes.watch.division.binned_sums import Figure, Times
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import GrowingLine, SequenceDivision, because_of_host
@@ -16,12 +17,21 @@ from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.held_calls import HeldSum, Holder
 from stallprobes.watch.lines.logged_calls import WAITING
 from stallprobes.watch.lines.places import PACKAGES, innermost, order, place_of
-from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, LineTime, LockHolder, ProgramLine, ProgramSequence
+from stallprobes.watch.lines.result import (
+    HoldingCalls,
+    InnerPlace,
+    LineTime,
+    LockHolder,
+    ProgramLine,
+    ProgramSequence,
+    TaskTime,
+)
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.lines.waits import KeyedWaits, wait_places
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler
+from stallprobes.watch.reading.library_tasks import LibraryTask, is_part
 
 # Largest number of program lines that a sequence (threads that call by turns) keeps: the lines with the highest cost.
 MOST_LINES = 50
@@ -58,8 +68,22 @@ _EVENLY = 0.2
 _LEAST_OTHERS = 0.02
 # Smallest number of samples in each third of a run at which growing lines are searched for.
 _LEAST_SAMPLES = 50
+# Limits for tasks of libraries. _LEAST_TASK: smallest cost (share of the time) of a task that is kept. _LEAST_EACH_NS:
+# shortest duration (ns) whose number is known by samples: four times their mean distance.
+_LEAST_TASK, _LEAST_EACH_NS = 0.01, 4 * SAMPLE_NS
 # Sum of the samples with a key.
 _KeyedSum = tuple[SampleKey, SampleSum]
+
+
+class _Does(NamedTuple):
+    """What a thread does in a library beside the program's own work: the compiler of device code and the task."""
+
+    compiler: DeviceCompiler | None = None
+    task: LibraryTask | None = None
+
+
+# Neither a compiler nor a task.
+NOTHING_ELSE = _Does()
 
 
 @dataclass
@@ -72,13 +96,19 @@ class _LineSum:
     threads: Counter[int] = field(default_factory=Counter)
     costs: Counter[int] = field(default_factory=Counter)
     compiles: Counter[DeviceCompiler] = field(default_factory=Counter)
+    # The costs and the times (ns) of tasks of libraries.
+    tasks: Counter[LibraryTask] = field(default_factory=Counter)
+    task_times: Counter[LibraryTask] = field(default_factory=Counter)
+    # Time (ns) asleep for an RLock.
+    rlock_ns: int = 0
     price: float = 0.0
 
-    def add(
-        self, key: SampleKey, sample: SampleSum, price: float, cost_ns: int, compiler: DeviceCompiler | None = None
-    ) -> None:
-        if compiler is not None and key.kind == BETWEEN:
-            self.compiles[compiler] += sample.ns
+    def add(self, key: SampleKey, sample: SampleSum, price: float, cost_ns: int, does: _Does = NOTHING_ELSE) -> None:
+        if does.compiler is not None and key.kind == BETWEEN:
+            self.compiles[does.compiler] += sample.ns
+        if does.task is not None:
+            self.tasks[does.task] += cost_ns
+            self.task_times[does.task] += sample.ns
         self.whole = self.whole.plus(sample)
         self.times[_sort_of(key), key.function] += sample.ns
         self.stacks[key.stack] += sample.ns
@@ -246,6 +276,11 @@ class _Read:
             self._sums.setdefault(key.thread, []).append((key, sample))
         self._held = samples.held_since(begin_ns, within)
         self._loads = samples.loads_since(begin_ns, ended, within)
+        self._begun: dict[int, Counter[LibraryTask]] = {}
+        for thread, stack, begun in samples.tasks_since(begin_ns, ended, within):
+            known = stacks.get(stack)
+            if known is not None and known.task is not None:
+                self._begun.setdefault(thread, Counter())[known.task] += begun
         self._waits: dict[int, dict[SampleKey, float]] = {}
         for key, calls in samples.waits_since(begin_ns, ended, within).items():
             self._waits.setdefault(key.thread, {})[key] = calls
@@ -271,7 +306,7 @@ class _Read:
         calls = {key: made for thread in threads for key, made in self._waits.get(thread, {}).items()}
         waits = {key: KeyedWaits(key, made, 0, 0.0) for key, made in calls.items()}
         by_time = count_alike(division)
-        callers = self._callers(mine)
+        callers, does = self._callers(mine), self._does(mine)
         entered = partial(self._entered, self._places_of_calls(mine))
         for key, sample in self._placed(mine):
             price = 0.0
@@ -281,17 +316,25 @@ class _Read:
                 before = waits.get(key, KeyedWaits(key, 0.0, 0, 0.0))
                 waits[key] = replace(before, ns=before.ns + sample.ns, price=before.price + price)
             cost_ns = sample.ns if by_time or key.kind not in WAITING else round(price * whole.ns)
-            stack = stacks.get(key.stack)
-            place, compiler = place_of(stack), None if stack is None else stack.compiler
+            place, doing = place_of(stacks.get(key.stack)), does(key)
             if place != PACKAGES or key.thread in self._roles or not callers:
-                places.setdefault(place, _LineSum()).add(key, sample, price, cost_ns, compiler)
+                places.setdefault(place, _LineSum()).add(key, sample, price, cost_ns, doing)
                 continue
             for caller in entered(key) or callers:
                 line = places.setdefault(caller.place, _LineSum())
                 part = sample.times(caller.share)
                 mine_ns = round(cost_ns * caller.share)
-                used = compiler or caller.compiler
-                line.add(key._replace(thread=caller.thread), part, price * caller.share, mine_ns, used)
+                doing = doing._replace(compiler=doing.compiler or caller.compiler)
+                line.add(key._replace(thread=caller.thread), part, price * caller.share, mine_ns, doing)
+        holders: Counter[int] = Counter()
+        rlocks: Counter[int] = Counter()
+        for (holder, number), ns in self._holders(threads).items():
+            if holder <= STACKS:
+                holders[holder] += ns
+                continue
+            rlocks[holder - STACKS] += ns
+            if (waiting := places.get(place_of(stacks.get(number)))) is not None:
+                waiting.rlock_ns += ns
         lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
         return ProgramSequence(
@@ -302,13 +345,67 @@ class _Read:
             lines=tuple(lines[:MOST_LINES]),
             wait_places=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
-            lock_holders=self._lock_holders(threads) if _waits_for_python(division) else (),
+            lock_holders=self._lock_holders(holders) if _waits_for_python(division) else (),
+            rlock=min(rlocks.total() / whole.ns, 1.0) if whole.ns else 0.0,
+            rlock_holders=self._lock_holders(rlocks),
+            tasks=tuple(self._tasks(threads, places, whole.ns)),
         )
 
-    def _lock_holders(self, threads: Iterable[int]) -> tuple[LockHolder, ...]:
-        """Where other threads have Python's lock while the ``threads`` are between calls."""
+    def _does(self, mine: Iterable[_KeyedSum]) -> Callable[[SampleKey], _Does]:
+        """What threads do in libraries beside the program's own work, by the keys of their samples."""
+        # Between calls, the frames may be those of Python alone: what all calls of the function at the line are part of
+        # has the time before them there.
+        tasks: dict[tuple[StackFrame | None, int], set[LibraryTask | None]] = {}
+        for key, _ in mine:
+            stack = self._stacks.get(key.stack)
+            if stack is not None and stack.native:
+                tasks.setdefault((place_of(stack), key.function), set()).add(self._task(stack, key))
+
+        def does(key: SampleKey) -> _Does:
+            stack = self._stacks.get(key.stack)
+            if stack is None:
+                return NOTHING_ELSE
+            task = self._task(stack, key)
+            if task is None and key.kind == BETWEEN and not stack.native:
+                found = tasks.get((place_of(stack), key.function), set())
+                task = next(iter(found)) if len(found) == 1 else None
+            return _Does(stack.compiler, task)
+
+        return does
+
+    def _task(self, stack: CallStack, key: SampleKey) -> LibraryTask | None:
+        return stack.task if stack.task is not None and is_part(stack.task, self._name(key.function)) else None
+
+    def _tasks(
+        self, threads: Iterable[int], places: Mapping[StackFrame | None, _LineSum], whole_ns: int
+    ) -> Iterator[TaskTime]:
+        """The tasks of libraries beside the program's own work, the one that costs most first."""
+        costs: Counter[LibraryTask] = Counter()
+        times: Counter[LibraryTask] = Counter()
+        begun: Counter[LibraryTask] = Counter()
+        for line in places.values():
+            costs.update(line.tasks)
+            times.update(line.task_times)
+        for thread in threads:
+            begun.update(self._begun.get(thread, {}))
+        for task, cost_ns in costs.most_common():
+            place, most = max(places.items(), key=lambda item: item[1].tasks[task])
+            each_ns = times[task] // max(begun[task], 1)
+            if whole_ns and cost_ns >= _LEAST_TASK * whole_ns:
+                yield TaskTime(
+                    task=task,
+                    cost=min(cost_ns / whole_ns, 1.0),
+                    place=place,
+                    place_share=most.tasks[task] / cost_ns,
+                    thread=most.threads.most_common(1)[0][0],
+                    per_second=begun[task] / self._seconds if self._seconds else 0.0,
+                    each_ns=each_ns if each_ns >= _LEAST_EACH_NS and begun[task] else 0,
+                )
+
+    def _lock_holders(self, holders: Mapping[int, int]) -> tuple[LockHolder, ...]:
+        """Where other threads have a lock, by how long (ns) they have it with each stack."""
         places: Counter[StackFrame] = Counter()
-        for number, ns in self._holders(threads).items():
+        for number, ns in holders.items():
             stack = self._stacks.get(number)
             if stack is not None and stack.python:
                 places[place_of(stack) or stack.python[0]] += ns
@@ -440,6 +537,7 @@ def _line(
     share, cost = interval(line.whole.ns, whole), line.costs.total() / whole.ns if whole.ns else 0.0
     # What waits cost is known apart from the number of samples.
     scale = cost / share.share if share.share else 0.0
+    between = _time(line, _BETWEEN, whole, functions)
     return ProgramLine(
         place=place,
         stack=stack,
@@ -449,9 +547,11 @@ def _line(
         cost=Figure(*(min(scale * bound, 1.0) for bound in (share.share, share.low, share.high))),
         waits=_time(line, _WAITS, whole, functions),
         calls=_time(line, _CALLS, whole, functions),
-        between=_time(line, _BETWEEN, whole, functions),
+        between=between,
         compiles=line.compiles.total() / whole.ns if whole.ns else 0.0,
         compiler=line.compiles.most_common(1)[0][0] if line.compiles else None,
+        rlock=min(line.rlock_ns / whole.ns, between.share) if whole.ns else 0.0,
+        tasks={task: min(ns / whole.ns, 1.0) for task, ns in line.tasks.items()} if whole.ns else {},
         price=min(line.price, 1.0),
         inner=_inner(line, whole, stacks),
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
-from msgspec import UNSET, Meta
+from msgspec import UNSET, Meta, field
 
 from stallprobes.files.codec import Document, Ratio, Rounded, Sentence, Share, String, Unsigned, about
 from stallprobes.watch.division.binned_sums import Figure
@@ -13,6 +14,7 @@ from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.ranks.result import RankWait, SequenceRanks
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler
+from stallprobes.watch.reading.library_tasks import LibraryTask
 
 Stack = Annotated[
     CallStack | None, about("Place of the stack in the list of the process; null if it was not recorded.")
@@ -71,6 +73,12 @@ class ProgramLine(Document, kw_only=True):
         Share, about("Of the time of the sequence: between calls, in a compiler of device code, by the frames.")
     ] = 0.0
     compiler: Annotated[DeviceCompiler | None, about("Compiler with most of that time; null without any.")] = None
+    rlock: Annotated[
+        Share, about("Of the time of the sequence, by samples: asleep here for an RLock that another thread has.")
+    ] = 0.0
+    tasks: Annotated[
+        Mapping[LibraryTask, Share], about("What tasks of libraries beside the program's own work cost at most here.")
+    ] = field(default_factory=dict)
     price: Annotated[Share, _PRICE] = 0.0
     cost: Annotated[
         Figure,
@@ -103,10 +111,22 @@ class WaitPlace(Document, kw_only=True):
 
 
 class LockHolder(Document):
-    """A line of the program at which another thread has Python's global lock."""
+    """A line of the program at which another thread has Python's global lock, or an RLock."""
 
     place: StackFrame
     share: Annotated[Share, about("Of the samples between calls in which it was seen who has the lock.")]
+
+
+class TaskTime(Document, kw_only=True):
+    """What a task of a library beside the program's own work costs a sequence, by samples of its calls."""
+
+    task: LibraryTask
+    cost: Annotated[Share, about("Of the time, at most.")]
+    place: Annotated[StackFrame | None, about("The line with most of it, as in the lines.")]
+    place_share: Annotated[Share, about("Of the cost, at the line.")]
+    thread: Annotated[Unsigned, about("Thread id of the system, of the thread with most of the line.")]
+    per_second: Annotated[Ratio, about("How often it begins, by samples: short ones may be missed.")]
+    each_ns: Annotated[Unsigned, about("How long it takes each time; 0 if that is too short for samples.")]
 
 
 class HoldingCalls(Document, kw_only=True):
@@ -146,6 +166,17 @@ class ProgramSequence(SequenceDivision, kw_only=True):
             "three, the one with most of them first. None too if it hardly waits for the lock or for another thread, "
             "or if the lock was not found."
         ),
+    ] = ()
+    rlock: Annotated[
+        Share,
+        about("Of the time, by samples: its threads sleep for an RLock (Python's recursive lock) of another thread."),
+    ] = 0.0
+    rlock_holders: Annotated[
+        tuple[LockHolder, ...],
+        about("Where other threads have these RLocks; at most three, the one with most of the samples first."),
+    ] = ()
+    tasks: Annotated[
+        tuple[TaskTime, ...], about("Tasks of libraries beside the program's own work, the one that costs most first.")
     ] = ()
     limit: Annotated[
         KernelLimit | None,

@@ -13,6 +13,7 @@ import msgspec
 from stallprobes.files.codec import Natural, PlainDocument, String, Unsigned, about, schema
 from stallprobes.native.sources import INJECTED
 from stallprobes.watch.reading.compilers import DeviceCompiler, compiler_of
+from stallprobes.watch.reading.library_tasks import LibraryTask, task_of
 
 # Paths of files outside the program's own code: files of Python's library and of installed packages, and files that
 # these packages generate. torch.compile names a file by a hash of 52 characters, and its folder by the second and third
@@ -163,6 +164,12 @@ class CallStack:
     def compiler(self) -> DeviceCompiler | None:
         """The compiler of device code that runs; None without one."""
         return compiler_of((frame.file, frame.function) for frame in (*self.native, *self.python))
+
+    @cached_property
+    def task(self) -> LibraryTask | None:
+        """The task of a library beside the program's own work that runs; None without one, or inside a compiler."""
+        frames = ((frame.file, frame.function) for frame in (*self.native, *self.python))
+        return task_of(frames) if self.compiler is None else None
 
     @cached_property
     def key(self) -> str:

@@ -223,7 +223,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             ("ns", MOST_OF_SAMPLE),
             ("cpu_ns", MOST),
             ("stack", layout.STACKS),
-            ("holder", layout.STACKS),
+            ("holder", 2 * layout.STACKS),
             ("api", layout.APIS - 1),
             ("sampled", max(SampledTime)),
         ):

@@ -9,6 +9,7 @@ import numpy as np
 
 from stallprobes.files.codec import LARGEST_UNSIGNED
 from stallprobes.foreign_text import printable
+from stallprobes.native.layouts.watch_file import STACKS
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.code_files import CodeFiles, Opener, open_regular
 from stallprobes.watch.reading.code_lines import LIBRARY_SOURCE
@@ -54,7 +55,8 @@ class StackReader:
         Raises WatchError if the file is damaged.
         """
         if samples is not None:
-            self._sampled |= {*np.unique(samples.rows["stack"]).tolist(), *np.unique(samples.rows["holder"]).tolist()}
+            holders = {(number - 1) % STACKS + 1 for number in np.unique(samples.rows["holder"]).tolist() if number}
+            self._sampled |= {*np.unique(samples.rows["stack"]).tolist(), *holders}
         numbers = {slow.stack for thread in process.threads for slow in thread.slow_calls}
         numbers = (numbers | self._sampled | {thread.stack for thread in process.threads}) - {0}
         new = {number: stack for number in numbers - self.stacks.keys() if (stack := file.stack(number)) is not None}
