@@ -23,6 +23,10 @@ class StallprobesError(Exception):
     exit_code = EXIT_USAGE
 
 
+class Stopped(Exception):
+    """A measurement ended early because its caller asked it to stop."""
+
+
 class Unsupported(StallprobesError):
     """This machine, GPU or driver lacks something that a probe needs.
 

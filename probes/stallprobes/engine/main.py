@@ -27,10 +27,10 @@ from typing import NoReturn
 from stallprobes.engine import protocol
 from stallprobes.engine.backend import Backend
 from stallprobes.engine.board import Board, BoardLayout
-from stallprobes.engine.resident import CallStopped, LocalControl
+from stallprobes.engine.resident import LocalControl
 from stallprobes.engine.second_process import SecondProcess, limited, own_probes
 from stallprobes.engine.slots import SlotThread, SlotWriter
-from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupported, kind_and_text
+from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Stopped, Unsupported, kind_and_text
 from stallprobes.model import Process
 from stallprobes.native.layouts.board import EngineState
 
@@ -205,13 +205,13 @@ class EngineServer:
         def advance(ns: int) -> None:
             self._pass(backend, ns)
             if self._stopping.is_set():
-                raise CallStopped
+                raise Stopped
 
         if self._start.resident is not None:
             self._resident = self._start.resident(LocalControl(self._board, advance))
 
     def _call_resident(self, message: protocol.CallResident) -> None:
-        with contextlib.suppress(CallStopped):
+        with contextlib.suppress(Stopped):
             value = getattr(self._resident, message.method)(*message.arguments)
             self._send(protocol.ResidentReturned(value))
 

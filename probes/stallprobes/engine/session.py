@@ -19,10 +19,10 @@ from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.inbox import Inbox
 from stallprobes.engine.process import EngineProcess, SpareEngine
-from stallprobes.engine.resident import CallStopped, ResidentFactory
+from stallprobes.engine.resident import ResidentFactory
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows, read_losses, read_rows
-from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, NoTimeline, reason_of
+from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, NoTimeline, Stopped, reason_of
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe
@@ -340,19 +340,19 @@ class Session:
     def call_resident(self, method: str, *arguments: object, stop: Callable[[], bool] = lambda: False) -> Any:
         """The result of a resident's method; arguments and result are pickled.
 
-        Raises CallStopped once ``stop()`` is True, with which the session must end, and EngineLost or EngineFailed as
+        Raises Stopped once ``stop()`` is True, with which the session must end, and EngineLost or EngineFailed as
         soon as the engine has ended.
         """
         self._raise_if_gone()
         if stop():
-            raise CallStopped
+            raise Stopped
         if self._process is not None:
             self._process.send(protocol.CallResident(method, arguments))
         self._await_answer(lambda: self._inbox.returned is not None or stop(), _STOP_STEP_S)
         self._raise_if_gone()
         returned, self._inbox.returned = self._inbox.returned, None
         if returned is None:
-            raise CallStopped
+            raise Stopped
         return returned.value
 
     @property

@@ -12,10 +12,10 @@ from textual.containers import Vertical, VerticalScroll
 from textual.geometry import Size
 
 from stallprobes.engine.session import Session
-from stallprobes.errors import EngineFailed
+from stallprobes.errors import EngineFailed, Stopped
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.measurement import blame as experiment
-from stallprobes.measurement.blame import BlameProgress, BlameStopped
+from stallprobes.measurement.blame import BlameProgress
 from stallprobes.model import Probe, Role
 from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.verdicts.blame import Blame
@@ -101,7 +101,7 @@ class BlameControl:
             self._result = experiment.measure(
                 session, aggressors, victims, progress=self._update, stop=self._stop.is_set
             )
-        except BlameStopped:
+        except Stopped:
             pass
         except EngineFailed as error:
             self._problem = f"Blame ended early: {error.sentence}"
