@@ -142,11 +142,7 @@ class RecordingError(StallprobesError):
 
 
 class CheckFileError(StallprobesError):
-    """The file of a check cannot be read or written; the message is one sentence: what is wrong, and what to do."""
-
-
-class CannotMerge(CheckFileError):
-    """The checks cannot be merged; the message is one sentence."""
+    """A check cannot be read, written or merged; the message is one sentence: what is wrong, and what to do."""
 
 
 class NotComparable(StallprobesError):

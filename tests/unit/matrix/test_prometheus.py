@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from factories import host_checks
-from stallprobes.errors import CheckFileError
+from stallprobes.errors import FileNotWritten
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import prometheus
 from stallprobes.matrix.matrix import Matrix, Status
@@ -207,6 +207,6 @@ def test_the_collector_never_sees_a_file_that_is_being_written(tmp_path: Path, m
 
 @pytest.mark.parametrize("name", [".", "no/a.prom", "/dev/null"])
 def test_a_place_that_cannot_be_written_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
-    with pytest.raises(CheckFileError, match=r"is a folder|does not exist|is not a regular file"):
+    with pytest.raises(FileNotWritten, match=r"is a folder|does not exist|is not a regular file"):
         prometheus.write(host_checks.host(1), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
