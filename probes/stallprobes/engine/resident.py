@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class LocalControl:
     """Control of a simulated GPU's probes in the process that simulates them, as ``Session`` has it in its own.
 
-    ``advance`` lets virtual time pass, in ns, and raises CallStopped if the engine is to stop.
+    ``advance`` lets virtual time pass, in ns, and raises Stopped if the engine is to stop.
     """
 
     def __init__(self, board: Board, advance: Callable[[int], None]) -> None:

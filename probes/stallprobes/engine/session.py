@@ -9,7 +9,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -220,10 +221,8 @@ class Session:
         Without ``with_timeline`` those of the timeline are left out.
         Raises KeyError for an unknown name and RuntimeError after ``stop``.
         """
-        with self._lock:
-            if self._board is None:
-                raise RuntimeError("the session is stopped")
-            return {name: self._board.probe_snapshot(name, with_channels, with_timeline) for name in names}
+        with self._open_board() as board:
+            return {name: board.probe_snapshot(name, with_channels, with_timeline) for name in names}
 
     def sensors(self) -> tuple[int, ...]:
         """The values of a simulated GPU's sensors (``SimulatedTelemetry``); zeros on a real one and after ``stop``."""
@@ -266,10 +265,8 @@ class Session:
 
         Raises KeyError for an unknown name and RuntimeError after ``stop``.
         """
-        with self._lock:
-            if self._board is None:
-                raise RuntimeError("the session is stopped")
-            return {name: self._board.timeline_channels(name) for name in names}
+        with self._open_board() as board:
+            return {name: board.timeline_channels(name) for name in names}
 
     def await_records(self, timeout: float) -> bool:
         """Wait until the records of all work that has ended by now have arrived; False after ``timeout`` seconds.
@@ -295,20 +292,16 @@ class Session:
 
         Raises RuntimeError after ``stop``.
         """
-        with self._lock:
-            if self._board is None:
-                raise RuntimeError("the session is stopped")
-            return read_losses(self._board)
+        with self._open_board() as board:
+            return read_losses(board)
 
     def timeline_rows(self, since: TimelinePosition = BEGINNING) -> TimelineRows:
         """The rows that the timeline recorded since ``since``, the position of earlier ones.
 
         Records that were overwritten in between are counted. Raises RuntimeError after ``stop``.
         """
-        with self._lock:
-            if self._board is None:
-                raise RuntimeError("the session is stopped")
-            return read_rows(self._board, since, self._inbox.timeline)
+        with self._open_board() as board:
+            return read_rows(board, since, self._inbox.timeline)
 
     def run_for(self, seconds: float) -> None:
         """Let ``seconds`` of time pass: wall-clock time, or virtual time on a simulated GPU that is not paced.
@@ -420,6 +413,14 @@ class Session:
                 board.close()
         for finalizer in self._finalizers:
             finalizer.detach()
+
+    @contextmanager
+    def _open_board(self) -> Iterator[Board]:
+        """The board, which cannot be closed meanwhile. Raises RuntimeError after ``stop``."""
+        with self._lock:
+            if self._board is None:
+                raise RuntimeError("the session is stopped")
+            yield self._board
 
     @property
     def _virtual(self) -> bool:
