@@ -21,7 +21,7 @@ from stallprobes.recording.observation import EngineCondition, Observation, Prob
 from stallprobes.verdicts.blame import Blame
 from stallprobes.verdicts.candidates import aggressor_groups
 from stallprobes.verdicts.experiment import BlamePlan
-from stallscope.report.blame_table import BlameTable
+from stallscope.report.blame_table import blame_lines
 from stallscope.tui.common.dialog import Ask, Dialog
 from stallscope.tui.common.lines import Line, LineWidget
 from stallscope.tui.common.printable_text import PrintableStatic
@@ -191,12 +191,12 @@ class BlameLines(LineWidget):
 
     def __init__(self, result: Blame) -> None:
         super().__init__()
-        self._table = BlameTable(result)
+        self._result = result
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """The number of lines at ``width``."""
-        return len(self._table.lines(width))
+        return len(blame_lines(self._result, width))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """The table."""
-        return self._table.lines(width)
+        return blame_lines(self._result, width)
