@@ -23,52 +23,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from stallprobes.engine.backend import Options
-    from stallprobes.engine.session import Session
-    from stallprobes.latency.histogram import Histogram
-    from stallprobes.matrix.check.progress import CheckProgress
-    from stallprobes.matrix.comparing.comparison import Comparison
-    from stallprobes.matrix.matrix import Matrix
-    from stallprobes.matrix.reference import ReferenceComparison
-    from stallprobes.measurement.result import RunResult
-    from stallprobes.measurement.run_clock import RunProgress
-    from stallprobes.traces.chrome import TitledTrace
-    from stallprobes.traces.trace import Trace
-    from stallprobes.verdicts.kinds import VerdictKind
-    from stallprobes.verdicts.verdict import Verdict
-    from stallprobes.watch.attribution.findings import WatchFindings
-    from stallprobes.watch.comparing.comparison import RunsComparison
-    from stallprobes.watch.environment import WatchOptions
+    from stallprobes.engine.backend import Options as Options
+    from stallprobes.engine.session import Session as Session
+    from stallprobes.latency.histogram import Histogram as Histogram
+    from stallprobes.matrix.check.progress import CheckProgress as CheckProgress
+    from stallprobes.matrix.comparing.comparison import Comparison as Comparison
+    from stallprobes.matrix.matrix import Matrix as Matrix
+    from stallprobes.matrix.reference import ReferenceComparison as ReferenceComparison
+    from stallprobes.measurement.result import RunResult as RunResult
+    from stallprobes.measurement.run_clock import RunProgress as RunProgress
+    from stallprobes.traces.chrome import TitledTrace as TitledTrace
+    from stallprobes.traces.trace import Trace as Trace
+    from stallprobes.verdicts.kinds import VerdictKind as VerdictKind
+    from stallprobes.verdicts.verdict import Verdict as Verdict
+    from stallprobes.watch.attribution.findings import WatchFindings as WatchFindings
+    from stallprobes.watch.comparing.comparison import RunsComparison as RunsComparison
+    from stallprobes.watch.environment import WatchOptions as WatchOptions
     from stallprobes.watch.watched import Watched
 
     # A side of a comparison.
     Compared = Matrix | WatchFindings | Sequence[WatchFindings] | Path | str
-
-__all__ = [
-    "CheckProgress",
-    "Comparison",
-    "Histogram",
-    "Matrix",
-    "Options",
-    "ReferenceComparison",
-    "RunProgress",
-    "RunResult",
-    "RunsComparison",
-    "Session",
-    "TitledTrace",
-    "Trace",
-    "Verdict",
-    "VerdictKind",
-    "WatchFindings",
-    "WatchOptions",
-    "check",
-    "compare",
-    "load",
-    "run",
-    "save_trace",
-    "unusual",
-    "watched",
-]
 
 # Module that defines each public name. A module is imported when one of its names is first used.
 _HOMES = {
@@ -89,6 +63,8 @@ _HOMES = {
     "WatchFindings": "stallprobes.watch.attribution.findings",
     "WatchOptions": "stallprobes.watch.environment",
 }
+
+__all__ = [*_HOMES, "check", "compare", "load", "run", "save_trace", "unusual", "watched"]
 
 
 def run(

@@ -23,6 +23,10 @@ class StallprobesError(Exception):
     exit_code = EXIT_USAGE
 
 
+class Stopped(Exception):
+    """A measurement ended early because its caller asked it to stop."""
+
+
 class Unsupported(StallprobesError):
     """This machine, GPU or driver lacks something that a probe needs.
 
@@ -146,15 +150,11 @@ class RecordingError(StallprobesError):
 
 
 class CheckFileError(StallprobesError):
-    """The file of a check cannot be read or written; the message is one sentence: what is wrong, and what to do."""
+    """A check cannot be read, written or merged; the message is one sentence: what is wrong, and what to do."""
 
 
 class RunFileError(StallprobesError):
     """The file of watched runs cannot be read or written; the message is one sentence: what is wrong, what to do."""
-
-
-class CannotMerge(CheckFileError):
-    """The checks cannot be merged; the message is one sentence."""
 
 
 class NotComparable(StallprobesError):

@@ -30,7 +30,7 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.machine import gpus
 from stallprobes.machine.telemetry import Telemetry
 from stallprobes.model import Probe, Role
-from stallprobes.recording.observation import CUDA, HOST, EngineCondition, EngineStatus, Observation, ProbeSet
+from stallprobes.recording.observation import CUDA, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.tui import probe_sets
@@ -62,7 +62,7 @@ def host_probes() -> tuple[Probe, ...]:
 def watch(gpu: bool, seconds: float, record: Path | None) -> Analyzer:
     """The analyzer after ``seconds`` with all victims running and no aggressor."""
     probes = probe_sets.default_probes() if gpu else host_probes()
-    probe_set = ProbeSet(title="left alone", probes=probes, backend=CUDA if gpu else HOST)
+    probe_set = ProbeSet(title="left alone", probes=probes, backend=CUDA if gpu else "host")
     uuid = gpus.choose(None, gpus.survey(), 1)[0].uuid if gpu else None
     session = Session(probes, backend=probe_set.backend, options=Options(gpu=uuid))
     telemetry = Telemetry(uuid) if uuid is not None else None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from factories.command_line import Command
     from factories.shells import InteractiveShell
 
-COMMANDS = [entry.name for listed in SECTIONS.values() for entry in listed]
+COMMANDS = [name for listed in SECTIONS.values() for name in listed]
 VICTIMS = [entry.name for entry in entries().values() if entry.role is Role.VICTIM]
 AGGRESSORS = [entry.name for entry in entries().values() if entry.role is Role.AGGRESSOR]
 NAMES = list(dict.fromkeys((*patterns(), *entries())))

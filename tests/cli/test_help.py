@@ -12,7 +12,7 @@ import pytest
 from factories.command_help import COMMANDS, GROUP, command, help_text
 from stallprobes.catalog import entries
 from stallprobes.patterns import patterns
-from stallscope.cli.main import SECTIONS, cli
+from stallscope.cli.main import MODULES, SECTIONS, cli
 
 
 def examples(name: str) -> list[list[str]]:
@@ -70,8 +70,8 @@ def test_the_help_lists_every_command_once_in_its_section() -> None:
     for title, listed in SECTIONS.items():
         start = lines.index(f"{title}:") + 1
         section = lines[start : start + len(listed)]
-        assert [line.split()[0] for line in section] == [entry.name for entry in listed]
-        assert all(line.endswith(entry.summary) for line, entry in zip(section, listed, strict=True))
+        assert [line.split()[0] for line in section] == list(listed)
+        assert all(line.endswith(summary) for line, summary in zip(section, listed.values(), strict=True))
     assert len(set(COMMANDS)) == len(COMMANDS) == sum(map(len, SECTIONS.values()))
 
 
@@ -86,13 +86,13 @@ def test_help_and_version_load_no_command_and_nothing_that_measures(option: str)
     assert "stallscope.cli.main" in loaded
     assert not {name.partition(".")[0] for name in loaded} & {"numpy", "textual", "rich"}
     assert {name for name in loaded if name.startswith("stallprobes")} == {"stallprobes", "stallprobes.foreign_text"}
-    assert not {f"stallscope.cli.{entry.module or entry.name}" for one in SECTIONS.values() for entry in one} & loaded
+    assert not {f"stallscope.cli.{MODULES.get(name, name)}" for name in COMMANDS} & loaded
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_command_loads_that_command_alone(name: str) -> None:
     loaded = modules_after(name, "--help")
-    ours = {entry.name: f"stallscope.cli.{entry.module or entry.name}" for one in SECTIONS.values() for entry in one}
+    ours = {command: f"stallscope.cli.{MODULES.get(command, command)}" for command in COMMANDS}
     assert [listed for listed, module in ours.items() if module in loaded] == [name]
     instrument = {module for module in loaded if module.partition(".")[0] == "stallprobes"}
     words = {f"stallprobes{module}" for module in ("", ".errors", ".foreign_text", ".verdicts", ".verdicts.kinds")}

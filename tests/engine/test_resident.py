@@ -11,8 +11,8 @@ import pytest
 
 from factories import processes
 from stallprobes.engine.backend import Options
-from stallprobes.errors import EngineLost
-from stallprobes.matrix.check.cell_runner import CellRunner, Stopped
+from stallprobes.errors import EngineLost, Stopped
+from stallprobes.matrix.check.cell_runner import CellRunner
 from stallprobes.matrix.check.plan import plan
 from stallprobes.matrix.check.window_measurer import Lengths
 

@@ -14,10 +14,9 @@ import pytest
 
 from stallprobes.engine.board import Board
 from stallprobes.engine.main import VIRTUAL_STEP_NS
-from stallprobes.engine.resident import CallStopped
 from stallprobes.engine.session import Session
 from stallprobes.engine.sim.backend import SimBackend
-from stallprobes.errors import BackendError, EngineFailed
+from stallprobes.errors import BackendError, EngineFailed, Stopped
 from stallprobes.live import capture
 from stallprobes.matrix.check import cell_runner
 from stallprobes.measurement import measure
@@ -69,10 +68,10 @@ class VirtualSession(Session):
         return self.timeline_status()
 
     def run_for(self, seconds: float) -> None:
-        """Advance the simulation in the steps of the engine. Raises CallStopped while a resident is called."""
+        """Advance the simulation in the steps of the engine. Raises Stopped while a resident is called."""
         assert self._simulated is not None
         if self._stop():
-            raise CallStopped
+            raise Stopped
         left = round(seconds * 1e9)
         while left > 0:
             step = min(left, VIRTUAL_STEP_NS)

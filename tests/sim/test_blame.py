@@ -12,12 +12,12 @@ from factories import blame_mixtures, documents
 from factories.blame_mixtures import Mixture, blamed, runs_of, scores, truths
 from factories.virtual_session import VirtualSession, virtual_sessions
 from stallprobes.engine.session import Session
-from stallprobes.errors import EngineFailed
+from stallprobes.errors import EngineFailed, Stopped
 from stallprobes.files import codec
 from stallprobes.latency.ratio import Quantile
 from stallprobes.measurement import blame as experiment
 from stallprobes.measurement import measure
-from stallprobes.measurement.blame import BlameProgress, BlameStopped
+from stallprobes.measurement.blame import BlameProgress
 from stallprobes.measurement.plan import plan, selection
 from stallprobes.measurement.result import RUN_SCHEMA, RunResult
 from stallprobes.measurement.run_clock import RunProgress
@@ -162,7 +162,7 @@ def test_aggressors_are_as_before_when_it_is_stopped_or_the_engine_ends(
     try:
         session.set_running({"spin": True})
         seen: list[BlameProgress] = []
-        with pytest.raises(BlameStopped):
+        with pytest.raises(Stopped):
             experiment.measure(
                 session, mixture.aggressors, [mixture.victim], progress=seen.append, stop=lambda: len(seen) == 3
             )

@@ -15,7 +15,7 @@ from factories.waiting import wait_until
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
 from stallprobes.engine.session import Session
-from stallprobes.errors import EXIT_USAGE, CannotMerge, NotComparable, StallprobesError
+from stallprobes.errors import EXIT_USAGE, CheckFileError, NotComparable, StallprobesError
 from stallprobes.files import codec
 from stallprobes.matrix import check_file, prometheus, reference_choice, reference_maker, references
 from stallprobes.matrix import document as check_document
@@ -229,7 +229,7 @@ def test_checks_with_and_without_the_timeline_are_not_merged(traced_check: Matri
     def host(matrix: Matrix, name: str) -> Matrix:
         return matrix.changed(fingerprint={**matrix.fingerprint, "hostname": name})
 
-    with pytest.raises(CannotMerge, match=r"with the timeline and .* without it: merge them apart"):
+    with pytest.raises(CheckFileError, match=r"with the timeline and .* without it: merge them apart"):
         merging.merge([("a", host(traced_check, "a")), ("b", host(plain_check, "b"))], force=True)
     summary = traced_check.timeline_summary
     assert summary is not None

@@ -11,7 +11,6 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -31,53 +30,39 @@ if TYPE_CHECKING:
 
 # Environment variable by which a shell asks for completions.
 COMPLETION_VARIABLE = "_STALLSCOPE_COMPLETE"
-
-
-@dataclass(frozen=True)
-class CommandEntry:
-    """A command's name, its line in the help of ``stallscope``, and the module with its ``command``."""
-
-    name: str
-    summary: str
-    module: str = ""
-
-    def load(self) -> click.Command:
-        """Import the module and return its command."""
-        loaded: click.Command = import_module(f"stallscope.cli.{self.module or self.name}").command
-        return loaded
-
-
-# Commands in the order of the help, by section.
+# Commands with their lines in the help, in its order, by section.
 SECTIONS = {
-    "Screen": (
-        CommandEntry("demo", "Show every pattern on the screen, step by step."),
-        CommandEntry("replay", "Show a recording on the screen."),
-        CommandEntry("settings", "Print the settings file with every default."),
-    ),
-    "Measure": (
-        CommandEntry("run", "Measure patterns or probes on a GPU."),
-        CommandEntry("record", "Record a pattern's variant without the screen."),
-        CommandEntry("watch", "Run a program and explain its slow CUDA calls."),
-    ),
-    "Check": (
-        CommandEntry("check", "Measure which call stalls with which aggressor."),
-        CommandEntry("compare", "Compare two saved checks."),
-        CommandEntry("calibrate", "Measure what this GPU reaches, for the limits of watch."),
-        CommandEntry("show", "Show a saved check as a table, HTML page or JSON."),
-    ),
-    "Fleet": (
-        CommandEntry("merge", "Merge saved checks of several machines and name outliers."),
-        CommandEntry("fleet", "Print a job file for many machines, or its image."),
-    ),
-    "Information": (
-        CommandEntry("list", "List patterns, variants, probes and simulated GPUs.", "list_probes"),
-        CommandEntry("explain", "Explain a pattern or probe."),
-        CommandEntry("doctor", "Diagnose driver, CUDA and host setup."),
-    ),
+    "Screen": {
+        "demo": "Show every pattern on the screen, step by step.",
+        "replay": "Show a recording on the screen.",
+        "settings": "Print the settings file with every default.",
+    },
+    "Measure": {
+        "run": "Measure patterns or probes on a GPU.",
+        "record": "Record a pattern's variant without the screen.",
+        "watch": "Run a program and explain its slow CUDA calls.",
+    },
+    "Check": {
+        "check": "Measure which call stalls with which aggressor.",
+        "compare": "Compare two saved checks.",
+        "calibrate": "Measure what this GPU reaches, for the limits of watch.",
+        "show": "Show a saved check as a table, HTML page or JSON.",
+    },
+    "Fleet": {
+        "merge": "Merge saved checks of several machines and name outliers.",
+        "fleet": "Print a job file for many machines, or its image.",
+    },
+    "Information": {
+        "list": "List patterns, variants, probes and simulated GPUs.",
+        "explain": "Explain a pattern or probe.",
+        "doctor": "Diagnose driver, CUDA and host setup.",
+    },
 }
 
-# Commands by their names.
-_ENTRIES = {entry.name: entry for entries in SECTIONS.values() for entry in entries}
+# Module of a command that has not the name of its module: a module called ``list`` would hide Python's.
+MODULES = {"list": "list_probes"}
+# Lines in the help, by command.
+_SUMMARIES = {name: summary for commands in SECTIONS.values() for name, summary in commands.items()}
 # Paragraph of the help about exit codes.
 _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {int(code):<4} {meaning}" for code, meaning in diagnostics.EXIT_CODE_MEANINGS.items()
@@ -89,12 +74,11 @@ class CommandGroup(CliCommand, click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands, in the order of the help."""
-        return list(_ENTRIES)
+        return list(_SUMMARIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, loaded; None if there is none."""
-        entry = _ENTRIES.get(cmd_name)
-        return None if entry is None else entry.load()
+        return _command(cmd_name) if cmd_name in _SUMMARIES else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -104,7 +88,7 @@ class CommandGroup(CliCommand, click.Group):
         Raises CommandError for an unknown command, with a similar one, and for an option that the command does not
         have.
         """
-        if not ctx.resilient_parsing and not args[0].startswith("-") and args[0] not in _ENTRIES:
+        if not ctx.resilient_parsing and not args[0].startswith("-") and args[0] not in _SUMMARIES:
             raise CommandError(ExitCode.USAGE, _unknown_command(args, ctx.params.get("sim")))
         name, resolved, rest = super().resolve_command(ctx, args)
         if resolved is None:
@@ -121,15 +105,22 @@ class CommandGroup(CliCommand, click.Group):
 
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
-        entries = (entry for entry in _ENTRIES.values() if entry.name.startswith(incomplete))
-        return [CompletionItem(entry.name, help=entry.summary) for entry in entries]
+        return [
+            CompletionItem(name, help=summary) for name, summary in _SUMMARIES.items() if name.startswith(incomplete)
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section, in one column width."""
-        width = max(map(len, _ENTRIES))
-        for title, entries in SECTIONS.items():
+        width = max(map(len, _SUMMARIES))
+        for title, commands in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(entry.name.ljust(width), entry.summary) for entry in entries])
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in commands.items()])
+
+
+def _command(name: str) -> click.Command:
+    """The command ``name``, whose module is imported."""
+    loaded: click.Command = import_module(f"stallscope.cli.{MODULES.get(name, name)}").command
+    return loaded
 
 
 @click.group(
@@ -282,7 +273,7 @@ def _complete(instruction: str) -> ExitCode:
 
 def _watch_process(context: click.Context, pid: int, ascii_only: bool) -> int:
     """Run ``stallscope watch --pid`` and return its exit code."""
-    watch = _ENTRIES["watch"].load()
+    watch = _command("watch")
     words = ["--pid", str(pid), *(["--ascii"] if ascii_only else [])]
     with watch.make_context("watch", words, parent=context) as own:
         try:
@@ -309,11 +300,11 @@ def _unknown_command(words: Sequence[str], profile: Any) -> str:
     if isinstance(profile, str) and not options.is_profile(profile):
         from stallprobes.engine.sim import profile as profiles
 
-        return unknown_name_message("profile or command", profile, [*profiles.names(), *_ENTRIES])
+        return unknown_name_message("profile or command", profile, [*profiles.names(), *_SUMMARIES])
     program = _program(words)
     if program:
         return f'there is no command "{words[0]}"; did you mean `stallscope watch {shlex.join(program)}`?'
-    return unknown_name_message("command", words[0], _ENTRIES)
+    return unknown_name_message("command", words[0], _SUMMARIES)
 
 
 def _program(words: Sequence[str]) -> Sequence[str]:
@@ -335,7 +326,7 @@ def _with_default_profile(group: click.Group, arguments: list[str]) -> list[str]
         for name in option.opts
     }
     for at, (word, following) in enumerate(pairwise(arguments)):
-        if word == options.SIM and following in _ENTRIES:
+        if word == options.SIM and following in _SUMMARIES:
             return [*arguments[:at], f"{options.SIM}={options.DEFAULT_PROFILE}", *arguments[at + 1 :]]
         value_of_option = at > 0 and arguments[at - 1] in takes_value
         if not word.startswith("-") and not value_of_option:

@@ -23,7 +23,7 @@ _COLUMNS = (
 # smallest width (columns) to which a command is cut.
 _LONGEST_USER, _LONGEST_GPUS, _LEAST_COMMAND = 12, 8, 12
 # Style of the word that says whether a process can be attached.
-_STYLES = {"yes": "good", "no": "warn", "own": "dim"}
+ATTACH_STYLES = {"yes": "good", "no": "warn", "own": "dim"}
 
 
 def show_processes(out: TextWriter, listing: GpuProcessList) -> None:
@@ -53,18 +53,9 @@ def _table(out: TextWriter, listing: GpuProcessList) -> None:
     rows: list[list[TableCell | str]] = []
     for process in listing.processes:
         word = process_wording.attach_word(process)
-        rows.append(
-            [
-                str(process.pid),
-                _cut(out, process_wording.user_text(process), _LONGEST_USER),
-                _cut(out, process_wording.gpus_text(process), _LONGEST_GPUS),
-                process_wording.kinds_text(process),
-                process_wording.memory_text(process.memory_bytes),
-                process_wording.percent_text(process.utilization_percent),
-                TableCell(word, _STYLES[word]),
-                "",
-            ]
-        )
+        pid, user, indexes, *rest = process_wording.cells(process)
+        cut = _cut(out, user, _LONGEST_USER), _cut(out, indexes, _LONGEST_GPUS)
+        rows.append([pid, *cut, *rest, TableCell(word, ATTACH_STYLES[word]), ""])
     room = max(out.width - out.natural_width(_COLUMNS, rows), 0) + display_width(_COLUMNS[-1].title)
     for process, row in zip(listing.processes, rows, strict=True):
         row[-1] = _cut(out, process_wording.short_command_text(process), max(room, _LEAST_COMMAND))

@@ -12,7 +12,7 @@ from stallprobes.units import duration_ns, format_count, in_us, plural, times
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, LOOKS, VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
 from stallprobes.wording.timeline_wording import timeline_text
-from stallscope.report.blame_table import BlameTable
+from stallscope.report.blame_table import blame_lines
 from stallscope.report.catalog_text import VARIANT_KINDS
 from stallscope.report.table import TableCell, TableColumn, TableHeading, TableRow
 from stallscope.report.text import TextWriter
@@ -305,8 +305,8 @@ def _blame(out: TextWriter, variant: RunVariant, blame: Blame) -> None:
         indent="  ",
         first=_first(variant),
     )
-    for line in BlameTable(blame, out.printed).lines(out.width - len(_BLAME_INDENT)):
-        out.runs([(_BLAME_INDENT, ""), *line] if line else [])
+    for line in blame_lines(blame, out.width - len(_BLAME_INDENT), out.printed):
+        out.runs([(_BLAME_INDENT, ""), *line])
 
 
 def _in_flight(probe: RunProbe) -> str:

@@ -60,8 +60,10 @@ class TextWriter:
         for line in text.splitlines():
             self.line(line)
 
-    def runs(self, runs: Sequence[tuple[str, str]]) -> None:
-        """Write one line of texts with their styles, never folded."""
+    def runs(self, runs: Sequence[Run]) -> None:
+        """Write one line of texts with their styles, never folded, without blank ones at its end."""
+        while runs and not runs[-1][0].strip():
+            runs = runs[:-1]
         self.write(TerminalText("".join(self._styled(self.printed(text), style) for text, style in runs) + "\n"))
 
     def paragraph(self, text: str, indent: str = "", first: str | None = None, style: str = "") -> None:
@@ -114,7 +116,7 @@ class TextWriter:
         """
         table, room = self._table(columns, rows), self.width - len(indent)
         for line in table.lines(room) or table.stacked(room):
-            self._cells([(indent, ""), *line])
+            self.runs([(indent, ""), *line])
 
     def fitting_table(self, columns: Sequence[TableColumn], rows: Sequence[TableRow]) -> bool:
         """Write a table, unless a cell of it would be folded. Returns whether it was written."""
@@ -129,12 +131,6 @@ class TextWriter:
 
     def _table(self, columns: Sequence[TableColumn], rows: Sequence[TableRow]) -> Table:
         return Table(columns, rows, self.printed)
-
-    def _cells(self, line: Sequence[Run]) -> None:
-        """Write a line of a table, whose text is printed already."""
-        while line and not line[-1][0].strip():
-            line = line[:-1]
-        self.write(TerminalText("".join(self._styled(text, style) for text, style in line) + "\n"))
 
     def write(self, text: str) -> None:
         """Write ``text``, of any number of lines."""

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
-from stallprobes.model import Op, Probe, Process, Program
+from stallprobes.model import MS, Op, Probe, Process, Program
 from stallprobes.records.timeline import TimelineProblem, TimelineStatus
 
 if TYPE_CHECKING:
     # The board imports NumPy; importing the options must stay cheap.
     from stallprobes.engine.board import Board
 
-# Nanoseconds in a millisecond.
-MS = 1_000_000
+# Number of bytes of a gibibyte.
 GIB = 1 << 30
 # Prefix of CUPTI's functions in the program of a probe that profiles its own process.
 CUPTI = "cupti:"

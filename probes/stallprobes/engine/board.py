@@ -161,10 +161,6 @@ class TimelineSection:
         self.words.records = number + 1
 
 
-class BoardError(Exception):
-    """The shared memory is not a board of the expected layout."""
-
-
 class ProbeSection:
     """A probe's section of the board.
 
@@ -247,10 +243,10 @@ class Board:
 
     @classmethod
     def attach(cls, fd: int, layout: BoardLayout) -> Board:
-        """The board that another process created; it closes ``fd``. Raises BoardError for another layout."""
+        """The board that another process created; it closes ``fd``. Raises RuntimeError for another layout."""
         size = os.fstat(fd).st_size
         if size != layout.size:
-            raise BoardError(f"the board has {size} bytes, not {layout.size}")
+            raise RuntimeError(f"the board has {size} bytes, not {layout.size}")
         board = cls(fd, layout)
         header = board.header
         actual = [header.magic, header.version, header.size, header.digest]
@@ -262,7 +258,7 @@ class Board:
                 board.fd = -1
                 del header
                 board.close()
-                raise BoardError(f"the board's {what} is {value}, not {expected}")
+                raise RuntimeError(f"the board's {what} is {value}, not {expected}")
         return board
 
     def __getitem__(self, probe: str | int) -> ProbeSection:

@@ -27,11 +27,11 @@ from typing import NoReturn
 from stallprobes.engine import protocol
 from stallprobes.engine.backend import Backend
 from stallprobes.engine.board import Board, BoardLayout
-from stallprobes.engine.resident import CallStopped, LocalControl
+from stallprobes.engine.resident import LocalControl
 from stallprobes.engine.second_process import SecondProcess, limited, own_probes
 from stallprobes.engine.slots import SlotThread, SlotWriter
-from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupported, kind_and_text
-from stallprobes.model import Process
+from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Stopped, Unsupported, kind_and_text
+from stallprobes.model import MS, Process
 from stallprobes.native.layouts.board import EngineState
 
 # Python module of each backend, by the backend's name.
@@ -57,8 +57,6 @@ TIMELINE_START_S = 10.0
 
 # Operation of prctl(2): the kernel sends this process a signal when its parent ends.
 _PR_SET_PDEATHSIG = 1
-# Nanoseconds in a millisecond.
-_MS = 1_000_000
 
 
 def main(arguments: list[str]) -> NoReturn:
@@ -189,7 +187,7 @@ class EngineServer:
             elif paced:
                 now = time.monotonic_ns()
                 # After a suspension of the whole process the simulation continues without catching up.
-                backend.advance(min(now - last, 100 * _MS))
+                backend.advance(min(now - last, 100 * MS))
                 last = now
 
     def _pass(self, backend: Backend, ns: int) -> None:
@@ -205,13 +203,13 @@ class EngineServer:
         def advance(ns: int) -> None:
             self._pass(backend, ns)
             if self._stopping.is_set():
-                raise CallStopped
+                raise Stopped
 
         if self._start.resident is not None:
             self._resident = self._start.resident(LocalControl(self._board, advance))
 
     def _call_resident(self, message: protocol.CallResident) -> None:
-        with contextlib.suppress(CallStopped):
+        with contextlib.suppress(Stopped):
             value = getattr(self._resident, message.method)(*message.arguments)
             self._send(protocol.ResidentReturned(value))
 

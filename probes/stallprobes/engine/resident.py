@@ -17,14 +17,10 @@ if TYPE_CHECKING:
     from stallprobes.model import Channel
 
 
-class CallStopped(Exception):
-    """A call of a resident's method ended early, because it was to stop."""
-
-
 class LocalControl:
     """Control of a simulated GPU's probes in the process that simulates them, as ``Session`` has it in its own.
 
-    ``advance`` lets virtual time pass, in ns, and raises CallStopped if the engine is to stop.
+    ``advance`` lets virtual time pass, in ns, and raises Stopped if the engine is to stop.
     """
 
     def __init__(self, board: Board, advance: Callable[[int], None]) -> None:
@@ -41,7 +37,7 @@ class LocalControl:
         self._board.set_period(name, period_ns)
 
     def run_for(self, seconds: float) -> None:
-        """Let ``seconds`` of virtual time pass. Raises CallStopped."""
+        """Let ``seconds`` of virtual time pass. Raises Stopped."""
         self._advance(round(seconds * 1e9))
 
     def probe_snapshots(

@@ -9,7 +9,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -19,10 +20,10 @@ from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.inbox import Inbox
 from stallprobes.engine.process import EngineProcess, SpareEngine
-from stallprobes.engine.resident import CallStopped, ResidentFactory
+from stallprobes.engine.resident import ResidentFactory
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows, read_losses, read_rows
-from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, NoTimeline, reason_of
+from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, NoTimeline, Stopped, reason_of
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe
@@ -220,10 +221,8 @@ class Session:
         Without ``with_timeline`` those of the timeline are left out.
         Raises KeyError for an unknown name and RuntimeError after ``stop``.
         """
-        with self._lock:
-            if self._board is None:
-                raise RuntimeError("the session is stopped")
-            return {name: self._board.probe_snapshot(name, with_channels, with_timeline) for name in names}
+        with self._open_board() as board:
+            return {name: board.probe_snapshot(name, with_channels, with_timeline) for name in names}
 
     def sensors(self) -> tuple[int, ...]:
         """The values of a simulated GPU's sensors (``SimulatedTelemetry``); zeros on a real one and after ``stop``."""
@@ -266,10 +265,8 @@ class Session:
 
         Raises KeyError for an unknown name and RuntimeError after ``stop``.
         """
-        with self._lock:
-            if self._board is None:
-                raise RuntimeError("the session is stopped")
-            return {name: self._board.timeline_channels(name) for name in names}
+        with self._open_board() as board:
+            return {name: board.timeline_channels(name) for name in names}
 
     def await_records(self, timeout: float) -> bool:
         """Wait until the records of all work that has ended by now have arrived; False after ``timeout`` seconds.
@@ -295,20 +292,16 @@ class Session:
 
         Raises RuntimeError after ``stop``.
         """
-        with self._lock:
-            if self._board is None:
-                raise RuntimeError("the session is stopped")
-            return read_losses(self._board)
+        with self._open_board() as board:
+            return read_losses(board)
 
     def timeline_rows(self, since: TimelinePosition = BEGINNING) -> TimelineRows:
         """The rows that the timeline recorded since ``since``, the position of earlier ones.
 
         Records that were overwritten in between are counted. Raises RuntimeError after ``stop``.
         """
-        with self._lock:
-            if self._board is None:
-                raise RuntimeError("the session is stopped")
-            return read_rows(self._board, since, self._inbox.timeline)
+        with self._open_board() as board:
+            return read_rows(board, since, self._inbox.timeline)
 
     def run_for(self, seconds: float) -> None:
         """Let ``seconds`` of time pass: wall-clock time, or virtual time on a simulated GPU that is not paced.
@@ -340,19 +333,19 @@ class Session:
     def call_resident(self, method: str, *arguments: object, stop: Callable[[], bool] = lambda: False) -> Any:
         """The result of a resident's method; arguments and result are pickled.
 
-        Raises CallStopped once ``stop()`` is True, with which the session must end, and EngineLost or EngineFailed as
+        Raises Stopped once ``stop()`` is True, with which the session must end, and EngineLost or EngineFailed as
         soon as the engine has ended.
         """
         self._raise_if_gone()
         if stop():
-            raise CallStopped
+            raise Stopped
         if self._process is not None:
             self._process.send(protocol.CallResident(method, arguments))
         self._await_answer(lambda: self._inbox.returned is not None or stop(), _STOP_STEP_S)
         self._raise_if_gone()
         returned, self._inbox.returned = self._inbox.returned, None
         if returned is None:
-            raise CallStopped
+            raise Stopped
         return returned.value
 
     @property
@@ -420,6 +413,14 @@ class Session:
                 board.close()
         for finalizer in self._finalizers:
             finalizer.detach()
+
+    @contextmanager
+    def _open_board(self) -> Iterator[Board]:
+        """The board, which cannot be closed meanwhile. Raises RuntimeError after ``stop``."""
+        with self._lock:
+            if self._board is None:
+                raise RuntimeError("the session is stopped")
+            yield self._board
 
     @property
     def _virtual(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stallprobes.engine.board import Board, counter_ns
@@ -179,9 +179,8 @@ def _count(counter: TimeCounter, counting: bool, now_ns: int) -> bool:
 class SlotThread:
     """A thread that keeps the slots of a real engine."""
 
-    def __init__(self, writer: SlotWriter, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, writer: SlotWriter) -> None:
         self._writer = writer
-        self._clock_ns = clock_ns
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="slots", daemon=True)
         self.error: BaseException | None = None
@@ -198,7 +197,7 @@ class SlotThread:
     def _run(self) -> None:
         try:
             while not self._ended.is_set():
-                now = self._clock_ns()
+                now = time.monotonic_ns()
                 self._writer.update(now)
                 due = self._writer.due_ns
                 time.sleep((STEP_NS if due is None else min(max(due - now, 0), STEP_NS)) / 1e9)

@@ -1,7 +1,6 @@
-"""Atomic file writer: writes a file without a name in the same folder, syncs it to disk, then links it to its name.
+"""Atomic file writer: writes a file with a temporary name in the same folder, syncs it to disk, then renames it.
 
-A process that is killed meanwhile leaves nothing of such a file. Only to replace another file it has a temporary name,
-from the link to the rename, and from the start where the file system has no files without a name.
+A process that is killed (SIGKILL) meanwhile leaves a hidden file ``.stallscope-….tmp``.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from stallprobes.files.ending_signals import unwound_by_signals
 
 # Error numbers of link() on a file system without hard links. The new file is then renamed instead.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-# Size (bytes) of one part of a copied file.
-_PIECE = 1 << 20
 
 
 def named_file(name: str) -> Path:
@@ -35,20 +32,18 @@ def named_file(name: str) -> Path:
 def ready(path: Path, *, force: bool) -> None:
     """Raise FileNotWritten if ``write`` would refuse ``path`` now. To be called before work that takes long.
 
-    It creates an empty file in the folder, without a name or removed at once, since permissions alone do not say that
-    this is possible.
+    It creates an empty file in the folder and removes it at once, since permissions alone do not say that this is
+    possible.
     """
     _refuse(path, force=force)
     folder = _real(path).parent
-    new = _NewFile(folder)
     try:
-        new.create()
+        with _temporary(folder):
+            pass
     except OSError as error:
         raise FileNotWritten(
             f"{path} cannot be written: no file can be created in {folder} ({error.strerror})"
         ) from error
-    finally:
-        new.discard()
 
 
 def _refuse(path: Path, *, force: bool) -> None:
@@ -76,18 +71,14 @@ def write(path: Path, chunks: Iterable[bytes], *, force: bool, mode: int | None 
     With ``force`` an existing file is replaced (for a symbolic link, its target). The permissions are ``mode``, or
     those of the user's umask. Raises FileNotWritten; no temporary file remains.
     """
-    _refuse(path, force=force)
-    target = _real(path) if force else path
-    new = _NewFile(target.parent)
     try:
-        with unwound_by_signals():
-            try:
-                new.create()
-                new.fill(chunks, mode)
-                new.put_whole(target, force=force)
-            finally:
-                new.discard()
-        _sync_folder(target.parent)
+        with unwound_by_signals(), created(path, force=force) as descriptor:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            with open(descriptor, "wb", closefd=False) as file:
+                file.writelines(chunks)
+            os.fsync(descriptor)
+        _sync_folder(_real(path).parent)
     except OSError as error:
         raise _sentence(path, error) from error
 
@@ -101,139 +92,45 @@ def created(path: Path, *, force: bool) -> Iterator[int]:
     """
     _refuse(path, force=force)
     target = _real(path) if force else path
-    new = _NewFile(target.parent)
+    with contextlib.ExitStack() as stack:
+        try:
+            temporary, descriptor = stack.enter_context(_temporary(target.parent))
+        except OSError as error:
+            raise _sentence(path, error) from error
+        yield descriptor
+        try:
+            _rename(temporary, target, force=force)
+        except OSError as error:
+            raise _sentence(path, error) from error
+
+
+@contextlib.contextmanager
+def _temporary(folder: Path) -> Iterator[tuple[Path, int]]:
+    """A new file of ``folder`` with a temporary name that is removed at the end, and its descriptor."""
+    path, descriptor = folder / f".stallscope-{os.urandom(8).hex()}.tmp", -1
     try:
-        try:
-            new.create()
-        except OSError as error:
-            raise _sentence(path, error) from error
-        yield new.descriptor
-        try:
-            new.put(target, force=force)
-        except OSError as error:
-            raise _sentence(path, error) from error
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        yield path, descriptor
     finally:
-        new.discard()
-
-
-class _NewFile:
-    """A file that is made in ``folder`` and gets its name when it is complete. The methods raise OSError.
-
-    ``named``: it has a temporary name from the start.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._path = folder / f".stallscope-{os.urandom(8).hex()}.tmp"
-        self.named = False
-        self.descriptor = -1
-
-    def create(self) -> None:
-        """Create it, empty and open for writing."""
-        unnamed = _unnamed(self._folder)
-        self.named = unnamed is None
-        self.descriptor = self._with_a_name() if unnamed is None else unnamed
-
-    def _with_a_name(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-
-    def fill(self, chunks: Iterable[bytes], mode: int | None) -> None:
-        """Write ``chunks``, and sync them to disk. The permissions are ``mode``, unless it is None."""
-        with open(self.descriptor, "wb", closefd=False) as file:
-            if mode is not None:
-                os.fchmod(self.descriptor, mode)
-            for chunk in chunks:
-                file.write(chunk)
-            file.flush()
-            os.fsync(self.descriptor)
-
-    def put_whole(self, target: Path, *, force: bool) -> None:
-        """As ``put``, for a file that nobody writes any more: where it cannot be linked, a copy of it gets the name."""
-        try:
-            self.put(target, force=force)
-        except FileExistsError:
-            raise
-        except OSError:
-            if self.named:
-                raise
-            self._copy()
-            self.put(target, force=force)
-
-    def _copy(self) -> None:
-        """Continue with a copy that has a temporary name."""
-        before = self.descriptor
-        with open(_name_of(before), "rb") as source:
-            self.named = True
-            self.descriptor = self._with_a_name()
-            os.close(before)
-            os.fchmod(self.descriptor, stat.S_IMODE(os.fstat(source.fileno()).st_mode))
-            self.fill(iter(lambda: source.read(_PIECE), b""), None)
-
-    def put(self, target: Path, *, force: bool) -> None:
-        """Give it the name ``target``. Raises FileExistsError without ``force`` if another file has that."""
-        # A link, unlike a rename, never replaces a file that was created in the meantime.
-        if not self.named:
-            try:
-                self._link(target)
-                return
-            except FileExistsError:
-                if not force:
-                    raise
-            self._link(self._path)
-        elif not force:
-            try:
-                os.link(self._path, target)
-                return
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                _refuse(target, force=False)
-        os.replace(self._path, target)
-
-    def _link(self, path: Path) -> None:
-        # Only with src_dir_fd Python calls linkat, which follows the link in /proc. The kernel ignores the descriptor,
-        # since the name is absolute.
-        os.link(_name_of(self.descriptor), path, src_dir_fd=self.descriptor, follow_symlinks=True)
-
-    def discard(self) -> None:
-        """Close it, and remove its temporary name, which a signal may have left at any moment."""
+        # It may be there without a descriptor: a signal comes at any moment.
         with contextlib.suppress(OSError):
-            self._path.unlink()
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
+            path.unlink()
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
-def _unnamed(folder: Path) -> int | None:
-    """The descriptor of a new file without a name in ``folder``; None where there is no such file, or no /proc."""
-    try:
-        descriptor = os.open(folder, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, _creation_mode(folder))
-    except (OSError, ValueError):
-        return None
-    if os.path.exists(_name_of(descriptor)):
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
-def _creation_mode(folder: Path) -> int:
-    """The permissions with which to create a file without a name in ``folder``.
-
-    Before Linux 6.0 the umask does not apply to these files on a file system without access control lists. A default
-    list of the folder replaces the umask. Raises ValueError where the umask is not known.
-    """
-    with contextlib.suppress(OSError):
-        os.getxattr(folder, "system.posix_acl_default")
-        return 0o666
-    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-        for line in status:
-            if line.startswith("Umask:"):
-                return 0o666 & ~int(line.split()[1], 8)
-    raise ValueError("/proc/self/status has no umask")
-
-
-def _name_of(descriptor: int) -> str:
-    return f"/proc/self/fd/{descriptor}"
+def _rename(temporary: Path, target: Path, *, force: bool) -> None:
+    """Give a file the name ``target``. Raises FileExistsError without ``force`` if another file has that."""
+    if not force:
+        # A link, unlike a rename, never replaces a file that was created in the meantime.
+        try:
+            os.link(temporary, target)
+            return
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+        _refuse(target, force=False)
+    os.replace(temporary, target)
 
 
 def _sync_folder(folder: Path) -> None:

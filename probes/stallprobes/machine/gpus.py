@@ -7,9 +7,7 @@ the user is NVML's, as in nvidia-smi; without NVML it is CUDA's.
 from __future__ import annotations
 
 import os
-import queue
 import re
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,25 +87,14 @@ class Survey:
 def survey(timeout_s: float = _ANSWER_S) -> Survey:
     """Query libcuda and NVML, each for at most ``timeout_s`` seconds. Errors are in the result, not raised."""
     report = libcuda_survey.ask(timeout_s)
-    answers: queue.SimpleQueue[Survey] = queue.SimpleQueue()
-    # A separate thread, abandoned if NVML hangs, because a call into the driver cannot be interrupted.
-    threading.Thread(target=lambda: answers.put(_survey(report)), name="nvml-survey", daemon=True).start()
     try:
-        return answers.get(timeout=timeout_s)
-    except queue.Empty:
-        silent = NvmlUnavailable(f"NVML did not answer within {timeout_s:g} s", "check dmesg for Xid errors")
-        return _without_nvml(report, silent)
-
-
-def _without_nvml(report: libcuda_survey.DriverReport, problem: NvmlUnavailable) -> Survey:
-    return Survey(tuple(_by_cuda_alone(device) for device in report.devices), report, nvml_problem=problem)
+        return nvml.answer_within(timeout_s, lambda: _survey(report))
+    except NvmlUnavailable as problem:
+        return Survey(tuple(_by_cuda_alone(device) for device in report.devices), report, nvml_problem=problem)
 
 
 def _survey(report: libcuda_survey.DriverReport) -> Survey:
-    try:
-        module = nvml.load()
-    except NvmlUnavailable as problem:
-        return _without_nvml(report, problem)
+    module = nvml.load()
     return Survey(
         tuple(_by_nvml(module, report.devices)),
         report,

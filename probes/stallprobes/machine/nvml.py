@@ -7,15 +7,14 @@ NVML's Python module is called ``pynvml`` and belongs to the package ``nvidia-ml
 from __future__ import annotations
 
 import importlib
-import queue
-import threading
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any, TypeVar
 
 from stallprobes.errors import NvmlUnavailable
+from stallprobes.machine.answers import in_thread
 
-_Answer = TypeVar("_Answer")
+Answer = TypeVar("Answer")
 
 # Names of NVML functions by which stallscope recognises nvidia-ml-py's module pynvml. A module that lacks any of the
 # functions belongs to another package, or is too old.
@@ -91,27 +90,24 @@ def load() -> Any:
 
 
 def answers(
-    uuids: Sequence[str], ask: Callable[[Any], Sequence[_Answer]], load: Callable[[], Any], timeout_s: float
-) -> Sequence[_Answer | NvmlUnavailable]:
+    uuids: Sequence[str], ask: Callable[[Any], Sequence[Answer]], load: Callable[[], Any], timeout_s: float
+) -> Sequence[Answer | NvmlUnavailable]:
     """What ``ask`` returns for the module of ``load``, one answer for each of ``uuids``; else why NVML gives none.
 
     It waits at most ``timeout_s`` seconds for NVML.
     """
-    given: queue.SimpleQueue[Sequence[_Answer | NvmlUnavailable]] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            given.put(ask(load()))
-        except NvmlUnavailable as problem:
-            given.put([problem for _ in uuids])
-
-    # A separate thread, abandoned if NVML hangs, because a call into the driver cannot be interrupted.
-    threading.Thread(target=run, name="nvml-answers", daemon=True).start()
     try:
-        return given.get(timeout=timeout_s)
-    except queue.Empty:
-        silent = NvmlUnavailable(f"NVML did not answer within {timeout_s:g} s", "check dmesg for Xid errors")
-        return [silent for _ in uuids]
+        return answer_within(timeout_s, lambda: ask(load()))
+    except NvmlUnavailable as problem:
+        return [problem for _ in uuids]
+
+
+def answer_within(timeout_s: float, ask: Callable[[], Answer]) -> Answer:
+    """The answer of ``ask``, which calls NVML. Raises NvmlUnavailable if NVML hangs, and what ``ask`` raises."""
+    try:
+        return in_thread(ask, "nvml-question").result(timeout_s)
+    except TimeoutError:
+        raise NvmlUnavailable(f"NVML did not answer within {timeout_s:g} s", "check dmesg for Xid errors") from None
 
 
 def unavailable(error: Exception) -> NvmlUnavailable:

@@ -21,7 +21,6 @@ from stallprobes.errors import (
     CheckFileError,
     DamagedData,
     FileNotRead,
-    FileNotWritten,
     MalformedJson,
     OversizedData,
     TruncatedJson,
@@ -70,13 +69,10 @@ def save(
 
     The file is compressed with gzip if the name ends in ``.gz``; equal matrices give equal bytes. The permissions
     follow the user's umask. ``progress`` is called with the share (0 to 1) of the cells that are written. Raises
-    CheckFileError, and then leaves no temporary file.
+    FileNotWritten, and CheckFileError for a check that is too large to be read.
     """
     chunks = _limited(_chunks(matrix, progress), path, _largest(len(matrix.hosts)))
-    try:
-        atomic.write(Path(path), compression.for_name(path, chunks), force=force)
-    except FileNotWritten as error:
-        raise CheckFileError(str(error)) from error
+    atomic.write(Path(path), compression.for_name(path, chunks), force=force)
 
 
 def remember(path: Path) -> None:
@@ -92,14 +88,6 @@ def last_saved() -> Path | None:
         if path.is_absolute() and path.is_file():
             return path
     return None
-
-
-def ready(path: Path | str, force: bool = False) -> None:
-    """Raise CheckFileError if ``save`` could not write ``path`` now; to be called before measuring."""
-    try:
-        atomic.ready(Path(path), force=force)
-    except FileNotWritten as error:
-        raise CheckFileError(str(error)) from error
 
 
 def _chunks(matrix: Matrix, progress: Callable[[float], None]) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import PurePath
 from typing import TypeVar
 
-from stallprobes.errors import CannotMerge, reason_of
+from stallprobes.errors import CheckFileError, reason_of
 from stallprobes.latency.histogram import MOST
 from stallprobes.latency.window import ChannelMap, Window, merged_groups
 from stallprobes.matrix import outliers
@@ -75,7 +75,7 @@ class _MergedCell:
         self.calls = 0
 
     def add(self, host: str, part: Cell) -> None:
-        """Add the cell of ``host``, which has one repeat or none. Raises CannotMerge and OSError."""
+        """Add the cell of ``host``, which has one repeat or none. Raises CheckFileError and OSError."""
         if part.status is not Status.OK:
             # Most hosts have the same reasons.
             self.hosts.append(HostStatus(host, part.status, sys.intern(part.reason or "")))
@@ -89,7 +89,7 @@ class _MergedCell:
             self.repeats.append(replace(repeat, host=host))
             self.calls += repeat.values
             if self.calls > MOST:
-                raise CannotMerge(
+                raise CheckFileError(
                     f"The cell {part.row} × {part.column} would hold more than 2**53 calls: merge fewer checks"
                 )
         head = part.changed(repeats=())
@@ -131,7 +131,7 @@ def merge(
     Each matrix is used once and not kept: the sums of each host are in a temporary file, so that memory hardly depends
     on the number of hosts. ``progress`` is called with the share (0 to 1) of the search for outliers that is done.
 
-    Raises CannotMerge for simulated with real GPUs, different periods, one name for different probes, and, unless
+    Raises CheckFileError for simulated with real GPUs, different periods, one name for different probes, and, unless
     ``force``, different GPU models, and if the temporary file cannot be written.
     """
     try:
@@ -140,7 +140,7 @@ def merge(
             merger.add(file, matrix)
         return merger.result(progress)
     except OSError as error:
-        raise CannotMerge(
+        raise CheckFileError(
             f"The checks cannot be merged in {tempfile.gettempdir()}: {reason_of(error)}; "
             "set TMPDIR to a folder with more space"
         ) from error
@@ -164,7 +164,7 @@ class _Merger:
         self._cells: dict[tuple[str, str], _MergedCell] = {}
 
     def add(self, file: str, matrix: Matrix) -> None:
-        """Add the check of ``file``. Raises CannotMerge and OSError."""
+        """Add the check of ``file``. Raises CheckFileError and OSError."""
         self._first_file = self._first_file or file
         self._heads.append(matrix.changed(cells={}, rows=(), columns=(), lost_engines=()))
         self._check(file, matrix)
@@ -181,10 +181,10 @@ class _Merger:
                 merged.add(new[host], part)
 
     def result(self, progress: Callable[[float], None]) -> Merged:
-        """The merged matrix. Raises CannotMerge without a check, and OSError."""
+        """The merged matrix. Raises CheckFileError without a check, and OSError."""
         heads = self._heads
         if not heads:
-            raise CannotMerge("No checks to merge: name at least one file")
+            raise CheckFileError("No checks to merge: name at least one file")
         self._check_models()
         timelines = [head.timeline_summary for head in heads if head.timeline_summary is not None]
         matrix = heads[0].changed(
@@ -209,15 +209,17 @@ class _Merger:
         return Merged(matrix, outliers.find(matrix, progress), tuple(notes))
 
     def _check(self, name: str, matrix: Matrix) -> None:
-        """Raise CannotMerge if ``matrix`` cannot be merged with the checks before it."""
+        """Raise CheckFileError if ``matrix`` cannot be merged with the checks before it."""
         first_name, first = self._first_file, self._heads[0]
         if matrix.timeline != first.timeline:
             with_timeline, without = (name, first_name) if matrix.timeline else (first_name, name)
-            raise CannotMerge(f"{with_timeline} was made with the timeline and {without} without it: merge them apart")
+            raise CheckFileError(
+                f"{with_timeline} was made with the timeline and {without} without it: merge them apart"
+            )
         if matrix.backend != first.backend:
-            raise CannotMerge(f"{first_name} is of a {_gpu(first)} and {name} of a {_gpu(matrix)}: merge them apart")
+            raise CheckFileError(f"{first_name} is of a {_gpu(first)} and {name} of a {_gpu(matrix)}: merge them apart")
         if matrix.pace_ns != first.pace_ns:
-            raise CannotMerge(
+            raise CheckFileError(
                 f"{first_name} calls every {first.pace_ns / 1000:g} µs and {name} every {matrix.pace_ns / 1000:g} µs, "
                 "which gives other figures: merge them apart"
             )
@@ -232,17 +234,17 @@ class _Merger:
     def _check_models(self) -> None:
         if len(self._models) > 1 and not self._force:
             (here, there), (this, that) = list(self._models)[:2], list(self._models.values())[:2]
-            raise CannotMerge(f"{this} is of {here} and {that} of {there}: merge them apart, or with --force")
+            raise CheckFileError(f"{this} is of {here} and {that} of {there}: merge them apart, or with --force")
 
     def _add_lines(self, file: str, matrix: Matrix) -> None:
         for row in matrix.rows:
             before, same = self._rows.setdefault(row.name, (file, row))
             if (same.entry, same.context, same.stream) != (row.entry, row.context, row.stream):
-                raise CannotMerge(f"{before} and {file} call different victims “{row.name}”: merge them apart")
+                raise CheckFileError(f"{before} and {file} call different victims “{row.name}”: merge them apart")
         for column in matrix.columns:
             before, same_column = self._columns.setdefault(column.name, (file, column))
             if same_column.aggressors != column.aggressors:
-                raise CannotMerge(f"{before} and {file} call different aggressors “{column.name}”: merge them apart")
+                raise CheckFileError(f"{before} and {file} call different aggressors “{column.name}”: merge them apart")
 
     def _new_names(self, file: str, matrix: Matrix) -> dict[str, str]:
         """New names of a matrix's hosts by their old ones; the host of a matrix of one machine has the old name ""."""

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stallprobes.errors import CheckFileError, FileNotWritten
 from stallprobes.files import atomic
 from stallprobes.foreign_text import printable_lines
 from stallprobes.latency.histogram import Histogram
@@ -45,14 +44,11 @@ class _Metric:
 
 
 def write(matrix: Matrix, path: Path | str, *, full: bool = False) -> None:
-    """Write the metrics of ``matrix`` to ``path`` atomically, with mode 0644. Raises CheckFileError.
+    """Write the metrics of ``matrix`` to ``path`` atomically, with mode 0644. Raises FileNotWritten.
 
     Unlike a saved check, it replaces an existing file: the collector reads one file with the latest values.
     """
-    try:
-        atomic.write(Path(path), (printable_lines(text(matrix, full=full)).encode(),), force=True, mode=_MODE)
-    except FileNotWritten as error:
-        raise CheckFileError(str(error)) from error
+    atomic.write(Path(path), (printable_lines(text(matrix, full=full)).encode(),), force=True, mode=_MODE)
 
 
 def text(matrix: Matrix, *, full: bool = False) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stallprobes.engine.session import Session
 from stallprobes.engine.slots import longest_cycle
 from stallprobes.engine.snapshot import ProbeSnapshot, has_run
-from stallprobes.errors import EXIT_ENGINE, EngineFailed
+from stallprobes.errors import EXIT_ENGINE, EngineFailed, Stopped
 from stallprobes.latency.window import Window
 from stallprobes.model import Probe
 from stallprobes.native.layouts.board import ProbeState
@@ -59,10 +59,6 @@ class BlameProgress:
     left_s: float
 
 
-class BlameStopped(Exception):
-    """Raised when ``stop`` returned True before the experiment was complete."""
-
-
 def plan_of(aggressors: Sequence[Probe], victims: Sequence[Probe], together: bool = False) -> BlamePlan:
     """The plan for ``aggressors``; ``together``: the victims do not run in slots. Raises ValueError without any."""
     return experiment.plan([probe.name for probe in aggressors], longest_cycle(victims, together))
@@ -80,7 +76,7 @@ def measure(
     """Measure the victims in every state of ``plan``, and conclude.
 
     ``session`` runs; its other probes stay as they are. The aggressors are as before when it returns or raises.
-    Raises BlameStopped, and EngineFailed when the engine or an aggressor failed.
+    Raises Stopped, and EngineFailed when the engine or an aggressor failed.
     """
     names = [probe.name for probe in aggressors]
     order = plan or plan_of(aggressors, victims, session.options.together)
@@ -268,7 +264,7 @@ class _Experiment:
         left = seconds
         while left > 1e-9:
             if self._stop():
-                raise BlameStopped
+                raise Stopped
             step = min(left, 0.1)
             self._session.run_for(step)
             left -= step

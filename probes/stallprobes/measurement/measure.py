@@ -19,7 +19,7 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
 from stallprobes.engine.snapshot import ProbeSnapshot, has_run
-from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Unsupported
+from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Stopped, Unsupported
 from stallprobes.latency.baseline import Baseline, widest
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile
@@ -28,11 +28,10 @@ from stallprobes.machine import fingerprint, gpus
 from stallprobes.machine.gpu_state import GpuState, GpuStates
 from stallprobes.machine.origin import BACKENDS
 from stallprobes.measurement import blame as blame_experiment
-from stallprobes.measurement.blame import BlameStopped
 from stallprobes.measurement.gpu_state import GpuStateRecorder
 from stallprobes.measurement.plan import RunPlan, VariantPlan
 from stallprobes.measurement.result import RunProbe, RunResult, RunSpread, RunVariant
-from stallprobes.measurement.run_clock import SETTLE_S, STEP_S, WARM_S, RunClock, RunProgress, RunStoodStill, RunStopped
+from stallprobes.measurement.run_clock import SETTLE_S, STEP_S, WARM_S, RunClock, RunProgress, RunStoodStill
 from stallprobes.measurement.run_trace import other_processes
 from stallprobes.model import JUDGED_PHASES, Channel, Probe, Role, Variant
 from stallprobes.records.timeline_summary import TimelineSummary
@@ -191,7 +190,7 @@ def _variant(
             return _measured(plan, session, clock, recorder), info
     except Unsupported as error:
         return without("unsupported", error.reason), {}
-    except RunStopped:
+    except Stopped:
         return None, session.info
     except EngineFailed as error:
         if not before and error.exit_code in (EXIT_NO_GPU, EXIT_USAGE):
@@ -340,7 +339,7 @@ def _blame(plan: VariantPlan, session: Session, clock: RunClock) -> tuple[Blame 
             progress=lambda step: clock.blame_progress(step.passed_s),
             stop=clock.stop_requested,
         )
-    except BlameStopped:
+    except Stopped:
         return None, None
     except EngineFailed as error:
         return None, f"blame: {error.sentence}"

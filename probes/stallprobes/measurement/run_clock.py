@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stallprobes.engine.session import Session
+from stallprobes.errors import Stopped
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.measurement.plan import RunPlan
 from stallprobes.measurement.run_trace import RunTracer
@@ -28,10 +29,6 @@ class RunProgress:
     done_s: float
     total_s: float
     text: str
-
-
-class RunStopped(Exception):
-    """Raised when the run is stopped before the variant is measured."""
 
 
 class RunStoodStill(Exception):
@@ -98,11 +95,11 @@ class RunClock:
         self._report(self._text)
 
     def pass_time(self, session: Session, seconds: float) -> None:
-        """Run the session for ``seconds``. Raises RunStopped and EngineFailed."""
+        """Run the session for ``seconds``. Raises Stopped and EngineFailed."""
         left = seconds
         while left > 1e-9:
             if self.stop_requested():
-                raise RunStopped
+                raise Stopped
             step = min(STEP_S, left)
             (session if self.tracer is None else self.tracer).run_for(step)
             left -= step

@@ -21,8 +21,6 @@ from stallprobes.model import Probe
 CUDA: Final = "cuda"
 # Name of the engine's backend for a simulated GPU.
 SIM: Final = "sim"
-# Name of the engine's backend for probes of the host alone. The backend uses no GPU, not even a simulated GPU.
-HOST: Final = "host"
 # Value of ``waiting`` (names of aggressors that wait for the baseline) if no aggressor waits. A recording leaves the
 # member out only if the value is this object itself, not an equal set.
 NONE_WAITING: frozenset[str] = frozenset()

@@ -428,15 +428,15 @@ def _numbered(table: Rows, rows: Int64s) -> Iterator[tuple[int, tuple[int, ...]]
         yield from zip(part.tolist(), table[part].tolist(), strict=True)
 
 
-def _separated(rows: Rows, start: str = "start_ns", end: str = "end_ns") -> list[Int64s]:
+def _separated(rows: Rows) -> list[Int64s]:
     """The numbers of ``rows`` in the fewest lists that separate overlapping rows; they are in the order of their
     starts."""
-    ends = np.maximum.accumulate(rows[end])
-    if (rows[start][1:] >= ends[:-1]).all():
+    ends = np.maximum.accumulate(rows["end_ns"])
+    if (rows["start_ns"][1:] >= ends[:-1]).all():
         return [np.arange(len(rows))]
     parts: list[list[int]] = []
     free_ns: list[int] = []
-    for number, (begin, stop) in enumerate(rows[[start, end]].tolist()):
+    for number, (begin, stop) in enumerate(rows[["start_ns", "end_ns"]].tolist()):
         chosen = next((part for part, free in enumerate(free_ns) if free <= begin), len(parts))
         if chosen == len(parts):
             parts.append([])

@@ -113,6 +113,12 @@ def attach_word(process: ListedProcess) -> str:
     return "own" if process.own else "yes" if process.refusal is None else "no"
 
 
+def cells(process: ListedProcess) -> tuple[str, str, str, str, str, str]:
+    """Its process id, user, GPUs, kinds of contexts, memory and utilization of the SMs, for the columns of a table."""
+    memory, busy = memory_text(process.memory_bytes), percent_text(process.utilization_percent)
+    return str(process.pid), user_text(process), gpus_text(process), kinds_text(process), memory, busy
+
+
 def refusal_text(process: ListedProcess) -> str:
     """Why a process cannot be attached, as a sentence; "" if it can."""
     return "" if process.refusal is None else refusal_sentence(process.refusal)

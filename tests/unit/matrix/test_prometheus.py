@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from factories import host_checks
-from stallprobes.errors import CheckFileError
-from stallprobes.files import atomic
+from stallprobes.errors import FileNotWritten
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import prometheus
 from stallprobes.matrix.matrix import Matrix, Status
@@ -194,20 +192,21 @@ def test_the_file_is_replaced_at_once_and_readable_for_every_user(umask: int, tm
 
 
 def test_the_collector_never_sees_a_file_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Path] = []
-    fill = atomic._NewFile.fill
+    seen: list[list[Path]] = []
+    sync = os.fsync
 
-    def watched(new: atomic._NewFile, chunks: Iterable[bytes], mode: int | None) -> None:
-        fill(new, chunks, mode)
-        seen.extend(tmp_path.glob("*.prom"))
+    def watched(descriptor: int) -> None:
+        if not seen:
+            seen.append(sorted(tmp_path.glob("*.prom")))
+        sync(descriptor)
 
-    monkeypatch.setattr(atomic._NewFile, "fill", watched)
+    monkeypatch.setattr(os, "fsync", watched)
     prometheus.write(host_checks.host(1), tmp_path / "stallscope.prom")
-    assert seen == []
+    assert seen == [[]]
 
 
 @pytest.mark.parametrize("name", [".", "no/a.prom", "/dev/null"])
 def test_a_place_that_cannot_be_written_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
-    with pytest.raises(CheckFileError, match=r"is a folder|does not exist|is not a regular file"):
+    with pytest.raises(FileNotWritten, match=r"is a folder|does not exist|is not a regular file"):
         prometheus.write(host_checks.host(1), tmp_path / name)
     assert list(tmp_path.iterdir()) == []

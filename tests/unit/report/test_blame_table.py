@@ -6,7 +6,7 @@ import pytest
 
 from factories.blame_results import CALL, COPY, PINNED, SECONDARY, SEVERAL, SPIN, WAIT, figure, part, result
 from stallprobes.verdicts.blame import Blame, BlameOutcome, Conclusion, Interval
-from stallscope.report.blame_table import BAR_WIDTH, BlameTable, because_of, delay_bar, share_bar, share_texts
+from stallscope.report.blame_table import BAR_WIDTH, because_of, blame_lines, delay_bar, share_bar, share_texts
 from stallscope.report.columns import display_width
 from stallscope.report.text import _ASCII
 from stallscope.tui.line_filters import ascii_only
@@ -14,52 +14,49 @@ from stallscope.tui.line_filters import ascii_only
 
 def drawn(blame: Blame, width: int) -> list[str]:
     """The lines as text."""
-    lines = ["".join(text for text, _ in line) for line in BlameTable(blame).lines(width)]
+    lines = ["".join(text for text, _ in line).rstrip() for line in blame_lines(blame, width)]
     assert all(display_width(line) <= width for line in lines)
-    assert lines == [line.rstrip() for line in lines]
     return lines
 
 
 def test_the_wide_table_has_bars_beside_all_figures() -> None:
     assert drawn(result(PINNED), 100) == [
-        "d2h-pinned  call p50  1.52 µs → 4.75 ms  ×3125   because of host-alloc-free",
-        "                      alone         without         share 95 %",
-        "spin                1.52 µs ▏       4.88 ms ██████    0 % 0–10   ░       not involved",
-        "d2h-pageable-fresh  2.01 µs ▏       4.69 ms ██████    1 % 0–16   ░       not involved",
-        "host-alloc-free     4.11 ms █████   2.02 µs ▏        99 % 77–100 █████░  necessary, sufficient",
+        "                       alone         without          share  95 %",
+        "d2h-pinned: call p50 1.52 µs → 4.75 ms, ×3125, because of host-alloc-free",
+        " spin                1.52 µs  ▏      4.88 ms  ██████    0 %  0–10    ░       not involved",
+        " d2h-pageable-fresh  2.01 µs  ▏      4.69 ms  ██████    1 %  0–16    ░       not involved",
+        " host-alloc-free     4.11 ms  █████  2.02 µs  ▏        99 %  77–100  █████░  necessary, sufficient",
     ]
 
 
 def test_what_stalls_worst_is_first_then_what_is_undecided_and_the_quiet_in_one_line() -> None:
     lines = drawn(SEVERAL, 100)
     heads = [line for line in lines if " p50 " in line or " p99 " in line]
-    assert [line.split()[0] for line in heads] == ["d2h-pinned", "d2d@secondary", "launch"]
-    assert len({line.find("because of") for line in heads[:2]} | {heads[2].index("undecided")}) == 1
-    assert lines[-2:] == ["", "event-record, d2d: none of them"]
+    assert [line.partition(":")[0] for line in heads] == ["d2h-pinned", "d2d@secondary", "launch"]
+    assert ["because of" in line for line in heads] == [True, True, False]
+    assert heads[2].endswith("undecided")
+    assert lines[-1] == "event-record, d2d: none of them"
     assert sum(line.strip().startswith("alone") for line in lines) == 1
 
 
 @pytest.mark.parametrize("width", [75, 76])
-def test_at_80_columns_only_the_share_has_a_bar_and_no_line_is_folded(width: int) -> None:
+def test_at_80_columns_nothing_has_a_bar_and_no_line_is_folded(width: int) -> None:
     assert drawn(result(SECONDARY, PINNED), width) == [
-        "d2h-pinned  call p50  1.52 µs → 4.75 ms  ×3125   because of host-alloc-free",
-        "                      alone  without  share 95 %",
-        "spin                1.52 µs  4.88 ms    0 % 0–10   ░       not involved",
-        "d2h-pageable-fresh  2.01 µs  4.69 ms    1 % 0–16   ░       not involved",
-        "host-alloc-free     4.11 ms  2.02 µs   99 % 77–100 █████░  necessary, suff.",
-        "",
-        "d2d@secondary  wait p50  5.60 µs → 1.92 ms  ×343   because of spin",
-        "spin                1.91 ms  5.62 µs  100 % 99–100 ██████  necessary, suff.",
-        "d2h-pageable-fresh  5.61 µs  1.92 ms    0 % 0–1    ▏       not involved",
-        "host-alloc-free     5.60 µs  1.92 ms    0 % 0–1    ▏       not involved",
+        "                       alone  without  share  95 %",
+        "d2h-pinned: call p50 1.52 µs → 4.75 ms, ×3125, because of host-alloc-free",
+        " spin                1.52 µs  4.88 ms    0 %  0–10    not involved",
+        " d2h-pageable-fresh  2.01 µs  4.69 ms    1 %  0–16    not involved",
+        " host-alloc-free     4.11 ms  2.02 µs   99 %  77–100  necessary, sufficient",
+        "d2d@secondary: wait p50 5.60 µs → 1.92 ms, ×343, because of spin",
+        " spin                1.91 ms  5.62 µs  100 %  99–100  necessary, sufficient",
+        " d2h-pageable-fresh  5.61 µs  1.92 ms    0 %  0–1     not involved",
+        " host-alloc-free     5.60 µs  1.92 ms    0 %  0–1     not involved",
     ]
 
 
-def test_a_cause_without_room_beside_the_figures_is_below_them() -> None:
-    assert drawn(result(PINNED), 74)[:2] == [
-        "d2h-pinned  call p50  1.52 µs → 4.75 ms  ×3125",
-        "  because of host-alloc-free",
-    ]
+def test_at_90_columns_only_the_share_has_a_bar() -> None:
+    row = drawn(result(PINNED), 90)[-1]
+    assert row == " host-alloc-free     4.11 ms  2.02 µs   99 %  77–100  █████░  necessary, sufficient"
 
 
 @pytest.mark.parametrize("width", [*range(40, 130), 200])
@@ -67,19 +64,16 @@ def test_every_figure_and_conclusion_stays_at_every_width(width: int) -> None:
     text = " ".join(" ".join(drawn(SEVERAL, width)).split())
     for figures in ("1.52 µs → 4.75 ms", "×3125", "4.11 ms", "77–100", "not involved", "undecided", "none of them"):
         assert figures in text
-    assert "necessary, suff" in text
+    assert "necessary," in text
 
 
-def test_a_long_name_is_shortened_in_its_middle_where_nothing_else_helps() -> None:
+def test_where_names_have_no_room_each_row_is_a_sentence() -> None:
     long, other = f"{COPY}@secondary", f"{COPY}@tertiary"
     parts = [part(name, Conclusion.CAUSE, 4e6, 2e3, (0.5, 0.4, 0.6)) for name in (long, other)]
     blame = result(PINNED.changed(aggressors=tuple(parts)))
-    assert [line.split()[0] for line in drawn(blame, 85)[-2:]] == [long, other]
-    rows = drawn(blame, 75)[-2:]
-    assert [line.split()[0] for line in rows] == ["d2h-pageabl…h@secondary", "d2h-pageabl…sh@tertiary"]
-    assert all("██░░" in line and line.endswith("suff.") for line in rows)
-    # Too little for names: each row is a sentence.
-    assert f"  {long}: necessary, sufficient," in drawn(blame, 55)
+    assert [line.split()[0] for line in drawn(blame, 90)[-2:]] == [long, other]
+    text = " ".join(" ".join(drawn(blame, 55)).split())
+    assert f"{long}: alone 4.00 ms, without 2.00 µs, share 50 %, 40–60, necessary, sufficient" in text
 
 
 def test_bars_of_delays_are_linear_from_all_off_to_all_on() -> None:

@@ -6,17 +6,16 @@ Both run in other processes and take about as long as loading the modules.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from stallprobes.engine.process import SpareEngine
+from stallprobes.machine.answers import Answer, in_thread
 
 if TYPE_CHECKING:
-    from stallprobes.machine.gpus import Survey
+    from concurrent.futures import Future
 
-Answer = TypeVar("Answer")
+    from stallprobes.machine.gpus import Survey
 
 # Files of an installed NVIDIA driver, on Linux and under WSL. If none of these files exists, no engine process (which
 # runs the probes) is started for CUDA in advance.
@@ -28,19 +27,12 @@ class Prefetched(Generic[Answer]):
 
     def __init__(self, function: Callable[[], Answer]) -> None:
         self._function = function
-        self._first: Future[Answer] | None = Future()
-        threading.Thread(target=self._run, args=(self._first,), name="prewarm", daemon=True).start()
+        self._first: Future[Answer] | None = in_thread(function, "prewarm")
 
     def __call__(self) -> Answer:
         """The result. Raises the exception of the function."""
         first, self._first = self._first, None
         return self._function() if first is None else first.result()
-
-    def _run(self, first: Future[Answer]) -> None:
-        try:
-            first.set_result(self._function())
-        except BaseException as error:
-            first.set_exception(error)
 
 
 def start_engine(simulated: bool) -> SpareEngine | None:

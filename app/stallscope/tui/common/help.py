@@ -13,7 +13,7 @@ from stallscope.report.columns import display_width, padded
 from stallscope.tui import settings
 from stallscope.tui.actions import Group
 from stallscope.tui.common.dialog import TextDialog, section
-from stallscope.tui.common.printable_text import PrintableGroup, PrintableTable, PrintableText
+from stallscope.tui.common.printable_text import PrintableGroup, PrintableText
 
 # Keys of the program itself, which no setting changes.
 _PROGRAM_KEYS = "ctrl+p all actions by name · ctrl+z suspend · ctrl+q quit"
@@ -51,7 +51,7 @@ class Help(TextDialog[str]):
             section(text, title, body)
         section(text, "Settings and keys", f"{settings.path()} (stallscope settings prints a file with all defaults)")
         return PrintableGroup(
-            PrintableTable([*zip_longest(*(self._column(*groups) for groups in _COLUMNS), fillvalue=PrintableText())]),
+            zip_longest(*(self._column(*groups) for groups in _COLUMNS), fillvalue=PrintableText()),
             PrintableText(_PROGRAM_KEYS),
             text,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group
 from rich.style import Style
@@ -28,30 +28,22 @@ class PrintableText(Text):
 
 
 class PrintableGroup(Group):
-    """Texts and tables, one below the other."""
+    """Rows of texts, without lines between them, above ``texts``."""
 
-    def __init__(self, *parts: PrintableText | PrintableTable | PrintableGroup) -> None:
-        super().__init__(*parts)
-
-
-class PrintableTable(Table):
-    """Rows of cells with ``gap`` columns between them and no lines."""
-
-    def __init__(self, rows: Sequence[Sequence[str | PrintableText]], gap: int = 2) -> None:
-        super().__init__(
-            box=None, padding=(0, gap, 0, 0), pad_edge=False, show_header=False, show_edge=False, collapse_padding=True
+    def __init__(self, rows: Iterable[Sequence[PrintableText]], *texts: PrintableText) -> None:
+        table = Table(
+            box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False, show_edge=False, collapse_padding=True
         )
         for row in rows:
-            self.add_row(*(PrintableText(cell) if isinstance(cell, str) else cell for cell in row))
+            table.add_row(*row)
+        super().__init__(table, *texts)
 
 
 class PrintableStatic(Static):
     """A widget that shows ``content``."""
 
-    def __init__(
-        self, content: str | PrintableText | PrintableGroup = "", *, id: str | None = None, classes: str | None = None
-    ) -> None:
-        super().__init__(PrintableText(content) if isinstance(content, str) else content, id=id, classes=classes)
+    def __init__(self, content: str | PrintableText | PrintableGroup = "", *, id: str | None = None) -> None:
+        super().__init__(PrintableText(content) if isinstance(content, str) else content, id=id)
 
     def show(self, content: PrintableText | PrintableGroup) -> None:
         """Replace the content."""

@@ -251,9 +251,9 @@ class MatrixController:
             self._change(question=None)
         return question
 
-    def show_message(self, sentence: str, failed: bool = False) -> None:
+    def show_message(self, sentence: str) -> None:
         """Show a message in the header."""
-        self._change(note=sentence, failed=failed)
+        self._change(note=sentence, failed=False)
 
     def close(self) -> None:
         """End the running check and its engines. Waits less than half a second."""

@@ -12,16 +12,16 @@ from textual.containers import Vertical, VerticalScroll
 from textual.geometry import Size
 
 from stallprobes.engine.session import Session
-from stallprobes.errors import EngineFailed
+from stallprobes.errors import EngineFailed, Stopped
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.measurement import blame as experiment
-from stallprobes.measurement.blame import BlameProgress, BlameStopped
+from stallprobes.measurement.blame import BlameProgress
 from stallprobes.model import Probe, Role
 from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.verdicts.blame import Blame
 from stallprobes.verdicts.candidates import aggressor_groups
 from stallprobes.verdicts.experiment import BlamePlan
-from stallscope.report.blame_table import BlameTable
+from stallscope.report.blame_table import blame_lines
 from stallscope.tui.common.dialog import Ask, Dialog
 from stallscope.tui.common.lines import Line, LineWidget
 from stallscope.tui.common.printable_text import PrintableStatic
@@ -101,7 +101,7 @@ class BlameControl:
             self._result = experiment.measure(
                 session, aggressors, victims, progress=self._update, stop=self._stop.is_set
             )
-        except BlameStopped:
+        except Stopped:
             pass
         except EngineFailed as error:
             self._problem = f"Blame ended early: {error.sentence}"
@@ -191,12 +191,12 @@ class BlameLines(LineWidget):
 
     def __init__(self, result: Blame) -> None:
         super().__init__()
-        self._table = BlameTable(result)
+        self._result = result
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """The number of lines at ``width``."""
-        return len(self._table.lines(width))
+        return len(blame_lines(self._result, width))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """The table."""
-        return self._table.lines(width)
+        return blame_lines(self._result, width)

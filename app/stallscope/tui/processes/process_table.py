@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from textual.reactive import var
 
 from stallprobes.machine.gpu_processes import ListedProcess
 from stallprobes.wording import process_wording
 from stallscope.report.columns import display_width, padded, wrapped
+from stallscope.report.process_text import ATTACH_STYLES
 from stallscope.tui.common.lines import Line, RowsWidget, cut, fit
 
 # Word for a process that has ended, in the column that says whether a process can be attached (yes, no, own).
 _ENDED_WORD = "ENDED"
 # Styles of the words that say whether a process can be attached.
-_STYLES = {"yes": "good", "no": "warn", "own": "dim", _ENDED_WORD: "warn"}
+_STYLES = {**ATTACH_STYLES, _ENDED_WORD: "warn"}
 
 
 @dataclass(frozen=True)
@@ -45,31 +46,22 @@ class ProcessTableView:
     empty: str = ""
 
 
-@dataclass(frozen=True)
-class _ProcessColumn:
-    """A column: its title, its width with the blank behind it, its text, and the least width of the panel for it."""
-
-    title: str
-    size: int
-    text: Callable[[ProcessRow], str]
-    right: bool = False
-    least: int = 0
-
-
-# Columns of the table of processes. A table that is narrower than a column's ``least`` leaves out the column.
+# Columns of the table: title, width with the blank behind it, and whether the text is at the right.
 _COLUMNS = (
-    _ProcessColumn("PID", 9, lambda row: str(row.process.pid), right=True),
-    _ProcessColumn("user", 10, lambda row: process_wording.user_text(row.process)),
-    _ProcessColumn("GPU", 6, lambda row: process_wording.gpus_text(row.process)),
-    _ProcessColumn("type", 6, lambda row: process_wording.kinds_text(row.process), least=100),
-    _ProcessColumn("memory", 10, lambda row: process_wording.memory_text(row.process.memory_bytes), right=True),
-    _ProcessColumn("SM", 6, lambda row: process_wording.percent_text(row.process.utilization_percent), right=True),
-    _ProcessColumn("attach", 8, lambda row: row.word),
+    ("PID", 9, True),
+    ("user", 10, False),
+    ("GPU", 6, False),
+    ("type", 6, False),
+    ("memory", 10, True),
+    ("SM", 6, True),
+    ("attach", 8, False),
 )
-# Columns with rules of their own. _USER: user's name, which may be wider in a table that also shows _TYPE. _TYPE: kinds
-# of the process's contexts (compute, graphics, MPS). _ATTACH: whether the process can be attached.
-_USER, _TYPE, _ATTACH = _COLUMNS[1], _COLUMNS[3], _COLUMNS[-1]
-# Largest width (columns) of the column _USER in a table that also shows _TYPE.
+# Places of columns with rules of their own. _USER: user's name, which may be wider in a wide table. _TYPE: kinds of the
+# process's contexts (compute, graphics, MPS), which only a wide table has.
+_USER, _TYPE = 1, 3
+# Smallest width (columns) of a wide table.
+_WIDE = 100
+# Largest width (columns) of the column _USER in a wide table.
 _WIDE_USER = 24
 
 
@@ -82,34 +74,33 @@ class ProcessTable(RowsWidget):
         """Titles and rows."""
         view = self.view
         longest = max((display_width(process_wording.user_text(row.process)) for row in view.rows), default=0)
-        user = replace(
-            _USER, size=min(max(longest + 1, _USER.size), _WIDE_USER if width >= _TYPE.least else _USER.size)
-        )
-        columns = [user if column is _USER else column for column in _COLUMNS if width >= column.least]
-        room = max(width - 1 - sum(column.size for column in columns), 1)
+        sizes = [size for _, size, _ in _COLUMNS]
+        if width >= _WIDE:
+            sizes[_USER] = min(max(longest + 1, sizes[_USER]), _WIDE_USER)
+        else:
+            sizes[_TYPE] = 0
+        room = max(width - 1 - sum(sizes), 1)
         visible = self.scrolled(view.rows, view.selected, height)
         left_out = len(view.rows) - len(visible)
-        head: Line = [(" ", "")]
-        head += [(_cell(column.title, column), "dim") for column in columns]
+        head: Line = [(" ", ""), *((title, "dim") for title in _cells([title for title, _, _ in _COLUMNS], sizes))]
         head.append((cut(f"command ({left_out} more)" if left_out else "command", room), "dim"))
         if not view.rows:
             empty: list[Line] = [[(f" {line}", "")] for line in wrapped(view.empty, max(width - 2, 20))]
             return self.with_targets([(None, line) for line in empty], width)
         out: list[tuple[tuple[int, int] | None, Line]] = [(None, head)]
-        out += [(row.key, self._line(row, columns, room, width)) for row in visible]
+        out += [(row.key, self._line(row, sizes, room, width)) for row in visible]
         return self.with_targets(out, width)
 
-    def _line(self, row: ProcessRow, columns: Sequence[_ProcessColumn], room: int, width: int) -> Line:
+    def _line(self, row: ProcessRow, sizes: Sequence[int], room: int, width: int) -> Line:
         chosen = row.key == self.view.selected
         plain = "focus" if chosen else "dim" if row.ended or row.process.own else ""
-        line: Line = [("▸" if chosen else " ", "accent")]
-        for column in columns:
-            style = plain
-            if column is _ATTACH:
-                style = f"focus-{_STYLES[row.word]}" if chosen else _STYLES[row.word]
-            line.append((_cell(column.text(row), column), style))
+        *texts, attach = _cells([*process_wording.cells(row.process), row.word], sizes)
+        line: Line = [("▸" if chosen else " ", "accent"), *((text, plain) for text in texts)]
+        line.append((attach, f"focus-{_STYLES[row.word]}" if chosen else _STYLES[row.word]))
         return fit([*line, (cut(process_wording.short_command_text(row.process), room), plain)], width, plain)
 
 
-def _cell(text: str, column: _ProcessColumn) -> str:
-    return f"{padded(cut(text, column.size - 1), column.size - 1, column.right)} "
+def _cells(texts: Sequence[str], sizes: Sequence[int]) -> list[str]:
+    """The texts of a line in the widths ``sizes``; 0 leaves out a column."""
+    cells = zip(texts, sizes, _COLUMNS, strict=True)
+    return [f"{padded(cut(text, size - 1), size - 1, right)} " for text, size, (_, _, right) in cells if size]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from importlib import import_module
-from threading import Thread
 
+from stallprobes.machine.answers import in_thread
 from stallprobes.machine.gpu_process_reader import SILENT_AFTER_S, GpuProcessReader
 from stallprobes.machine.gpu_processes import GpuProcessList, GpuProcessLister, answer_of
 from stallprobes.wording import process_wording
@@ -19,14 +20,6 @@ def refusal_of(pid: int) -> str | None:
     """
     refusal: str | None = import_module("stallprobes.watch.attaching.refusals").refusal(pid)
     return refusal
-
-
-def _answer(future: Future[str | None], refusal: Callable[[int], str | None], pid: int) -> None:
-    if future.set_running_or_notify_cancel():
-        try:
-            future.set_result(answer_of(refusal, pid))
-        except Exception as error:
-            future.set_exception(error)
 
 
 def _new_reader() -> GpuProcessReader:
@@ -78,9 +71,7 @@ class GpuProcessSource:
         In a thread that does not hold up the end of the program: the memory map of a process that hangs in the kernel
         may hang whoever reads it.
         """
-        future: Future[str | None] = Future()
-        Thread(target=_answer, args=(future, self._refusal, pid), name="refusal", daemon=True).start()
-        return future
+        return in_thread(partial(answer_of, self._refusal, pid), "refusal")
 
     @property
     def listing(self) -> GpuProcessList | None:

@@ -302,7 +302,7 @@ class CudaResolver(HostResolver):
         number = getattr(self._api.driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{attribute}_SUPPORTED")
         if not int(self._api.call("cuDeviceGetAttribute", number, gpu.handle)):
             raise Unsupported(f"{gpu.name} has no {what}")
-        made = memory_struct(kind, gpu.ordinal)
+        made = ctypes.create_string_buffer(memory_struct(kind, gpu.ordinal))
         self._shared.keep.append(made)
         return ctypes.addressof(made)
 

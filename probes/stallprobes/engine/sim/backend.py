@@ -26,13 +26,12 @@ from stallprobes.engine.sim.timeline import SimTimeline
 from stallprobes.engine.slots import STEP_NS, SlotWriter
 from stallprobes.errors import EXIT_USAGE, BackendError
 from stallprobes.machine.simulated_telemetry import SENSORS
-from stallprobes.model import Probe, op_name
+from stallprobes.model import MIB, Probe, op_name
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.records.timeline import TimelineStatus
 
 # Shortest virtual time (ns) between two updates of the simulated GPU's sensors.
 _WINDOW_NS = 200_000_000
-_MIB = 1 << 20
 # Step (ns) in which the simulation advances virtual time. After each step, the simulation writes the time into the
 # memory that engine and session share (the board).
 _STEP_NS = 5_000_000
@@ -83,7 +82,7 @@ class GpuSensors:
     ) -> tuple[int, ...]:
         """The numbers in the order of ``machine.simulated_telemetry.SENSORS``."""
         part = self._parameters
-        used = self._total_bytes - self._gpu.free_bytes + self._gpu.graphics.contexts * round(part.context_mib) * _MIB
+        used = self._total_bytes - self._gpu.free_bytes + self._gpu.graphics.contexts * round(part.context_mib) * MIB
         return (
             round(100 * share),
             round(part.sm_mhz),

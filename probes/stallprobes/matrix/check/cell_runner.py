@@ -14,8 +14,8 @@ from typing import Any, Self
 from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import Options
-from stallprobes.engine.resident import CallStopped
 from stallprobes.engine.session import Session
+from stallprobes.errors import Stopped
 from stallprobes.machine import nvml
 from stallprobes.machine.telemetry import FIELDS, Telemetry
 from stallprobes.matrix.check.plan import AggressorSet, VictimProbe, contexts_of
@@ -43,10 +43,6 @@ _THROTTLED = {"power cap", "hardware slowdown", "thermal (software)", "thermal (
 # Period (s) at which the reasons for a lower clock are read. The check also waits this long for NVML before the first
 # window.
 _CLOCK_INTERVAL_S = 0.05
-
-
-class Stopped(Exception):
-    """Raised within a check when ``stop`` returns True."""
 
 
 class CellRunner:
@@ -156,10 +152,7 @@ class CellRunner:
         """The result of a method of the measurer, wherever it is. Raises Stopped."""
         if self._measurer is not None:
             return getattr(self._measurer, method)(*arguments)
-        try:
-            return self.session.call_resident(method, *arguments, stop=self._stop)
-        except CallStopped:
-            raise Stopped from None
+        return self.session.call_resident(method, *arguments, stop=self._stop)
 
     def _throttled(self, since_ns: int) -> str | None:
         """A clause if NVML reported lowered clocks since ``since_ns``, else None."""

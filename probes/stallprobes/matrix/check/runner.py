@@ -20,19 +20,20 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 
 from stallprobes.catalog.host import HOST
-from stallprobes.engine.backend import MS, Options
-from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Unsupported
+from stallprobes.engine.backend import Options
+from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Stopped, Unsupported
 from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.machine.origin import BACKENDS
 from stallprobes.matrix.check import schedule
 from stallprobes.matrix.check.block_choice import BlockCosts, chosen_cells
-from stallprobes.matrix.check.cell_runner import PACE_NS, CellRunner, Stopped
+from stallprobes.matrix.check.cell_runner import PACE_NS, CellRunner
 from stallprobes.matrix.check.cells import CheckCells, MeasuredBlock
 from stallprobes.matrix.check.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.check.progress import CheckProgress, ProgressReporter
 from stallprobes.matrix.check.schedule import Block, TimeBudget
 from stallprobes.matrix.check.window_measurer import Lengths, VictimWindow
 from stallprobes.matrix.matrix import LostEngine, Matrix, Status
+from stallprobes.model import MS
 from stallprobes.records.timeline_summary import TimelineSummary
 
 # Number of engines among which a simulated check divides its columns (sets of aggressors); each engine uses one CPU

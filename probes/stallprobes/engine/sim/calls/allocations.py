@@ -7,14 +7,12 @@ from stallprobes.engine.sim.device import HostWord, SimStream, Storage, us
 from stallprobes.engine.sim.host_thread import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, HostThread, call, latency_only
 from stallprobes.engine.sim.jobs import UNCONTENDED, Job
 from stallprobes.engine.sim.sampling import LatencyDistribution
-from stallprobes.model import Space
-
-_MIB = 1 << 20
+from stallprobes.model import MIB, Space
 
 
 def _manage(host: HostThread, name: str, us_per_mib: float, nbytes: int, before_ns: int = 0) -> Wait:
     """A call that changes the context's address space, after ``before_ns``: it holds the locks all the time."""
-    ns, context = host.call_ns(name, us(us_per_mib * nbytes / _MIB)), host.current
+    ns, context = host.call_ns(name, us(us_per_mib * nbytes / MIB)), host.current
     yield from host.work_under(before_ns + ns, context.locks.content, context.locks.memory, context.lock)
 
 
@@ -119,7 +117,7 @@ def alloc_async(host: HostThread, into: HostWord, nbytes: int, stream: SimStream
     """
     simulation = host.simulation
     yield from host.work_under(host.call_ns("cuMemAllocAsync"), stream.lock)
-    grow_ns = us(simulation.profile.memory.grow_us_per_mib * nbytes / _MIB)
+    grow_ns = us(simulation.profile.memory.grow_us_per_mib * nbytes / MIB)
     stream.submit(Job(host.clock, UNCONTENDED, grow_ns, what="pool"))
     into.put(Storage(Space.DEVICE, nbytes, stream.context.gpu))
     return SUCCESS

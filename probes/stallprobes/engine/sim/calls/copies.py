@@ -8,9 +8,8 @@ from stallprobes.engine.sim.device import GpuContext, SimGpu, SimStream, Storage
 from stallprobes.engine.sim.host_thread import INVALID_VALUE, SUCCESS, HostThread, call
 from stallprobes.engine.sim.jobs import UNCONTENDED, CallingEngine, Job, StagedCopy
 from stallprobes.engine.sim.locks import Lock
-from stallprobes.model import CopyAttributes, Space, StreamKind
+from stallprobes.model import MIB, CopyAttributes, Space, StreamKind
 
-_MIB = 1 << 20
 # Duration (ns) of a simulated transfer above which the transfer slows other calls down.
 _HEAVY_NS = 50_000
 
@@ -207,7 +206,7 @@ def _peer(
         ns = us(parameters.peer_base_us) + transfer_ns(nbytes, parameters.peer_gbps)
         stream.submit(Job(host.clock, source.gpu.to_peer, ns, lead, gap, what="peer", nbytes=nbytes))
         return SUCCESS
-    extra = parameters.relay_call_us_per_mib * nbytes / _MIB
+    extra = parameters.relay_call_us_per_mib * nbytes / MIB
     before = simulation.staged_tail
     if stream.unfinished() or (before is not None and before.end > host.clock.now):
         extra += parameters.relay_behind_us

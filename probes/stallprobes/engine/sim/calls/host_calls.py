@@ -10,9 +10,8 @@ from stallprobes.engine.sim.device import BoundHostFunction, HostWord, SimStream
 from stallprobes.engine.sim.host_thread import SUCCESS, HostThread, call, call_without_effect, latency_only
 from stallprobes.engine.sim.jobs import CallingEngine, Job
 from stallprobes.engine.sim.sampling import LatencyDistribution
-from stallprobes.model import Space
+from stallprobes.model import MIB, Space
 
-_MIB = 1 << 20
 # Result of a native helper whose condition did not come true before its time limit.
 _TIMED_OUT = 1
 # Period (ns) at which a native helper polls its condition.
@@ -35,7 +34,7 @@ def mmap(host: HostThread, _address: int, nbytes: int, _protection: int, _flags:
 @call("libc:munmap")
 def munmap(host: HostThread, storage: Storage, nbytes: int) -> Call:
     """Frees the pages that were touched, in a time proportional to their number."""
-    pages = us(host.simulation.profile.memory.unmap_us_per_mib * nbytes / _MIB) if storage.touched else 0
+    pages = us(host.simulation.profile.memory.unmap_us_per_mib * nbytes / MIB) if storage.touched else 0
     ns = host.base_ns("libc:munmap", pages)
     if host.context is not None and ns > _HEAVY_NS:
         host.context.gpu.slowdowns.add(host.simulation.profile.drag.unmap, host.clock.now + ns)

@@ -13,9 +13,7 @@ from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord, SimGpu, SimStream, Storage, us
 from stallprobes.engine.sim.host_thread import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, HostThread, call
 from stallprobes.engine.sim.jobs import UNCONTENDED, Job
-from stallprobes.model import MemoryStruct, Space
-
-_MIB = 1 << 20
+from stallprobes.model import MIB, MemoryStruct, Space
 
 
 @dataclass(eq=False)
@@ -51,7 +49,7 @@ class MemoryPool:
 
 
 def _manage_mapping(host: HostThread, name: str, us_per_mib: float = 0, nbytes: int = 0) -> Wait:
-    return host.work_under(host.call_ns(name, us(us_per_mib * nbytes / _MIB)), host.current.locks.mapping)
+    return host.work_under(host.call_ns(name, us(us_per_mib * nbytes / MIB)), host.current.locks.mapping)
 
 
 @call("cuMemAddressReserve")
@@ -173,7 +171,7 @@ def alloc_from_pool(host: HostThread, into: HostWord, nbytes: int, pool: MemoryP
     yield from host.work_under(host.call_ns("cuMemAllocFromPoolAsync"), stream.lock)
     missing = nbytes - (pool.nbytes if pool.keeps else 0)
     if missing > 0:
-        grow_ns = us(host.simulation.profile.memory.grow_us_per_mib * missing / _MIB)
+        grow_ns = us(host.simulation.profile.memory.grow_us_per_mib * missing / MIB)
         stream.submit(Job(host.clock, UNCONTENDED, grow_ns, what="pool"))
         pool.nbytes = nbytes
     into.put(Storage(Space.DEVICE, nbytes, stream.context.gpu))
