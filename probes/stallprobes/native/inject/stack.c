@@ -475,7 +475,8 @@ uint32_t ss_stack_of_rlock_holder(const void *thread, uint32_t number)
     uint64_t word;
     if (!scratch)
         return 0;
-    int sleeps = !ss_find_python_rlock(layout, &scratch->pipe, thread, &lock) && !ss_find_awaited_word(number, &word) &&
+    /* Most threads do not sleep so, which takes less time to see. */
+    int sleeps = !ss_find_awaited_word(number, &word) && !ss_find_python_rlock(layout, &scratch->pipe, thread, &lock) &&
                  (!lock.word || lock.word == word);
     const void *holder = sleeps ? ss_python_thread(layout, &scratch->pipe, thread, lock.owner) : NULL;
     ss_store_release(scratch->used, 0);
