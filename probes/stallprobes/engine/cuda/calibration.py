@@ -48,6 +48,8 @@ _SETTLE_S, _SAMPLE_S = 0.08, 0.1
 _SAMPLES = 2
 # Largest share of the time in which kernels run before and after a calibration: more are those of others.
 _IDLE = 0.02
+# Number of samples without kernels in a row after which a GPU is idle, and largest number of samples that are tried.
+_IDLE_SAMPLES, _MOST_IDLE_SAMPLES = 2, 10
 # Flags of a stream that does not wait for the default stream (CU_STREAM_NON_BLOCKING), and of an event that records no
 # time (CU_EVENT_DISABLE_TIMING).
 _NON_BLOCKING, _WITHOUT_TIME = 0x01, 0x02
@@ -130,12 +132,18 @@ class _Device:
         api.call("cuCtxSynchronize")
 
     def require_idle(self) -> None:
-        """Raise EngineFailed if kernels of others run on the GPU."""
-        self._read()
-        time.sleep(_SAMPLE_S)
-        if (self._read()["graphics"] or 0.0) / 100 > _IDLE:
-            sentence = "another process computes on the GPU: calibrate it while nobody uses it"
-            raise EngineFailed(EXIT_ENGINE, sentence)
+        """Raise EngineFailed if kernels of others run on the GPU: they do in one of two samples for a second.
+
+        Work of this process that has just ended is in the first sample or two.
+        """
+        idle = 0
+        for _ in range(_MOST_IDLE_SAMPLES):
+            self._read()
+            time.sleep(_SAMPLE_S)
+            idle = 0 if (self._read()["graphics"] or 0.0) / 100 > _IDLE else idle + 1
+            if idle == _IDLE_SAMPLES:
+                return
+        raise EngineFailed(EXIT_ENGINE, "another process computes on the GPU: calibrate it while nobody uses it")
 
     def loads(self) -> Iterator[tuple[str, Callable[[], Callable[[], None]]]]:
         """For each counter what makes a function that submits some 10 ms of work for its unit. The load of the tensor
