@@ -113,6 +113,8 @@ _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or be
 _GAPS_REMEDY = "The GPU has work meanwhile: fewer and larger kernels make the program faster, as by fusion."
 # Remedy for lines of a sequence whose GPUs wait for each other.
 _TURNS_REMEDY = "Have its GPUs work at the same time: a pipeline of small batches, or a batch for each GPU."
+# Remedy for lines of a copy-bound sequence whose GPU always works, but for copies that block.
+_COPIES_REMEDY = "The GPU copies meanwhile: copy less, from pinned memory, or beside kernels on a stream of its own."
 # Functions that wait for all work of the context.
 _DEVICE_WAITS = ("cuCtxSynchronize", "cuCtxSynchronize_v2")
 # Remedy for calls of _DEVICE_WAITS that also wait for work of other threads.
@@ -284,6 +286,11 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
             if blamed is None
             else f"The GPU waits for {printable(blamed.name)}: make that faster."
         )
+    if sequence.verdict is Bound.COPY and count_alike(sequence):
+        copies = family_of(line.waits.function) is CallFamily.COPY and line.waits.share > line.between.share
+        if not copies:
+            return _COPIES_REMEDY
+        return _of_cause(line, line.waits.function, process, _OF_OTHERS) or _of_wait(line.waits.function)
     waits = line.price if sequence.divided else line.waits.share
     if line.between.share > waits and line.between.share >= line.calls.share:
         if sequence.verdict is Bound.WAIT and sequence.waits and sequence.waits[0].function == OUTSIDE_NAME:

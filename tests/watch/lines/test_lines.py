@@ -49,7 +49,7 @@ from stallprobes.watch.line_text import (
     what_text,
 )
 from stallprobes.watch.lines.call_times import BETWEEN
-from stallprobes.watch.lines.lines import MOST_LINES, interval, lines_of
+from stallprobes.watch.lines.lines import MOST_LINES, count_alike, interval, lines_of
 from stallprobes.watch.lines.result import InnerPlace, LineTime, ProgramLine, ProgramSequence, WaitPlace
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import SampleKey, SampleSum
@@ -865,6 +865,15 @@ def test_the_remedy_fits_what_costs_most(made: ProgramLine, verdict: Bound, word
     text = remedy_text(made, process_with(), sequence)
     assert text.startswith(words)
     assert bool(text) == bool(words)
+
+
+def test_lines_of_a_program_that_copies_all_the_time_are_ordered_by_their_time() -> None:
+    sequence = divided(Bound.COPY).changed(gpu=Figure(0.97, 0.96, 0.98))
+    assert count_alike(sequence)
+    assert remedy_text(line(price=0.0), process_with(), sequence).startswith("The GPU copies meanwhile: copy less")
+    uploads = line(waits=LineTime(share=0.9, function=H2D), price=0.0)
+    assert remedy_text(uploads, process_with(), sequence).startswith("Copy from pinned memory")
+    assert not count_alike(sequence.changed(gpu=Figure(0.6, 0.5, 0.7)))
 
 
 def test_the_document_has_the_lines() -> None:

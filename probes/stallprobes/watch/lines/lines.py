@@ -12,7 +12,7 @@ from stallprobes.files.codec import attributes
 from stallprobes.native.layouts.watch_file import SAMPLE_NS, STACKS
 from stallprobes.watch.division.binned_sums import Figure, Times
 from stallprobes.watch.division.parts import Bound
-from stallprobes.watch.division.result import GrowingLine, SequenceDivision, because_of_host
+from stallprobes.watch.division.result import GPU_LIMIT, GrowingLine, SequenceDivision, because_of_host
 from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.held_calls import HeldSum, Holder
 from stallprobes.watch.lines.logged_calls import WAITING
@@ -41,7 +41,7 @@ _DEVIATIONS = 1.96
 # calls. _BETWEEN: time between calls.
 _WAITS, _CALLS, _BETWEEN = range(3)
 # Verdicts for which the lines of a sequence are ordered by their whole time instead of their cost. Reason: with these
-# verdicts, host time by itself costs nothing, or its cost is not known.
+# verdicts, host time by itself costs nothing, or its cost is not known. So it is where copies keep the GPU busy.
 _COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
 # Smallest number of samples with a place in the code from which the places of similar samples are estimated. Similar
 # samples have the same thread, function and kind of call. With fewer samples, the similar samples remain without a
@@ -175,7 +175,8 @@ def lines_of(
 
 def count_alike(division: SequenceDivision) -> bool:
     """True if the lines of a sequence are ordered by all of their time, not by their cost."""
-    return division.verdict in _COUNT_ALIKE
+    copies_always = division.verdict is Bound.COPY and division.gpu.share >= GPU_LIMIT
+    return copies_always or division.verdict in _COUNT_ALIKE
 
 
 def interval(ns: int, whole: SampleSum) -> Figure:
