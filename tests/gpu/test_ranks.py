@@ -21,7 +21,10 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 FOLDER = PROGRAMS / "ranks"
 PROGRAM = FOLDER / "train.py"
-RUNS: list[dict[str, Any]] = tomllib.loads((FOLDER / "truths.toml").read_text(encoding="utf-8"))["run"]
+TRUTHS: dict[str, list[dict[str, Any]]] = tomllib.loads((FOLDER / "truths.toml").read_text(encoding="utf-8"))
+RUNS, SHAPES = TRUTHS["run"], TRUTHS["shape"]
+# Shapes of one process, which start the others themselves.
+ALONE = ("turns", "threads", "replicas", "peer", "stranger")
 # Nobody waits for so much of the time where nobody is slower.
 EQUAL = 0.15
 
@@ -38,6 +41,25 @@ def launcher(run: dict[str, Any], seconds: float) -> list[str]:
     """The command of two ranks, as torchrun starts them."""
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(PROGRAM)]
     return [*words, *run["arguments"], "--seconds", str(seconds)]
+
+
+def shaped(name: str, seconds: float) -> list[str]:
+    """The command of a program of shapes.py."""
+    words = [] if name in ALONE else ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return [sys.executable, *words, str(FOLDER / "shapes.py"), name, "--seconds", str(seconds)]
+
+
+def first_words(report: str) -> str:
+    """The sentences of a report in front of the first lines of the program, in one line."""
+    return " ".join(report.partition("Lines ")[0].split())
+
+
+def require_shape(shape: dict[str, Any], report: str) -> None:
+    """That the first sentences of a report say what is true of a shape."""
+    words = first_words(report)
+    for some in shape["says"]:
+        assert any(each in words or each[:1].upper() + each[1:] in words for each in some), words
+    assert not [each for each in shape["never"] if each in words], words
 
 
 def require_truth(run: dict[str, Any], document: dict[str, Any]) -> None:
@@ -102,4 +124,27 @@ def test_ranks_that_run_are_attached_together(tmp_path: Path) -> None:
         require_truth(run, json.loads(path.read_text(encoding="utf-8")))
     finally:
         os.killpg(program.pid, signal.SIGTERM)
+        program.wait()
+
+
+@pytest.mark.parametrize("shape", [one for one in SHAPES if one["name"] != "hang"], ids=lambda shape: shape["name"])
+def test_programs_of_other_shapes_have_true_first_sentences(shape: dict[str, Any]) -> None:
+    seconds = 24.0 if shape["name"] in ("swap", "sharded") else 9.0
+    words = [sys.executable, "-m", "stallscope", "watch", "--headless", "--", *shaped(shape["name"], seconds)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    require_shape(shape, done.stderr)
+
+
+def test_a_rank_that_hangs_is_named_within_ten_seconds() -> None:
+    (shape,) = (one for one in SHAPES if one["name"] == "hang")
+    program = subprocess.Popen(shaped("hang", 16.0), stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        # One rank hangs by then.
+        time.sleep(26)
+        words = [sys.executable, "-m", "stallscope", "watch", "--pid", str(program.pid), "--children", "--headless"]
+        done = subprocess.run([*words, "--seconds", "10"], capture_output=True, text=True)
+        require_shape(shape, done.stdout + done.stderr)
+    finally:
+        os.killpg(program.pid, signal.SIGKILL)
         program.wait()
