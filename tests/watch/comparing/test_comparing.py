@@ -11,12 +11,14 @@ from msgspec.structs import replace
 from factories.watched_runs import GPU, NAMES, place, program_run, recorded, slower, varied
 from stallprobes.errors import NotComparable
 from stallprobes.matrix.comparing.comparison import Change
+from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.comparing.compare import compare
 from stallprobes.watch.comparing.comparison import Sort
 from stallprobes.watch.comparing.measures import WorkUnit, program_of
 from stallprobes.watch.comparing.places import Place, matched
 from stallprobes.watch.comparing.spread import Spread
 from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.division.result import PhaseDivision
 
 MS = 1_000_000
 HOST_AND_GPU = {Part.HOST: 0.6, Part.KERNELS: 0.4}
@@ -142,6 +144,25 @@ def test_a_program_that_waits_for_requests_has_no_speed() -> None:
         result = compare([program_run(12 * MS, HOST_AND_GPU)], [program_run(40 * MS, HOST_AND_GPU, verdict=bound)])
         assert (result.change, result.ratio) == (Change.UNSURE, None)
         assert "its pace" in result.why or "their pace" in result.why
+
+
+def test_the_longest_phases_must_do_the_same_work() -> None:
+    forward = {"a": 10, "b": 10, "c": 10}
+    train = program_run(30 * MS, HOST_AND_GPU, kernels={**forward, "d": 20, "e": 20, "f": 20})
+    evaluation = program_run(10 * MS, HOST_AND_GPU, kernels=forward)
+
+    def with_phases(run: WatchFindings) -> WatchFindings:
+        (sequence,) = run.processes[0].sequences
+        times = ((0, 6 * 10**9),), ((6 * 10**9, 10 * 10**9),)
+        phases = tuple(PhaseDivision(verdict=Bound.HOST, times=each) for each in times)
+        return run.changed(processes=(run.processes[0].changed(sequences=(sequence.changed(phases=phases),)),))
+
+    result = compare([with_phases(train)], [with_phases(evaluation)])
+    assert (result.change, result.ratio) == (Change.UNSURE, None)
+    assert "its longest phase runs other kernels" in result.why
+    faster = compare([with_phases(train)], [with_phases(slower(train, 0.5))])
+    assert faster.change is Change.BETTER
+    assert "The new runs have phases: the longest one is compared, 60 % of the time." in faster.notes
 
 
 def test_the_clock_of_the_gpu_is_not_the_program() -> None:

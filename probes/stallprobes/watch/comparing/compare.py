@@ -26,7 +26,8 @@ from stallprobes.watch.comparing.measures import (
 from stallprobes.watch.comparing.places import Place, matched
 from stallprobes.watch.comparing.sentence import sentence
 from stallprobes.watch.comparing.spread import Spread
-from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.division.binned_sums import CLOCK_ERROR
+from stallprobes.watch.division.parts import GPU_PARTS, Bound, Part
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.reading.call_stack import StackFrame
 from stallprobes.watch.sentences import frame_text
@@ -275,10 +276,9 @@ def _values(sort: Sort, run: MeasuredRun) -> _Values:
         values[place, function] = _Value(known.ns + run.ns(share), known.error_ns + run.ns(error))
 
     if sort is Sort.PART:
-        error = (sequence.gpu.high - sequence.gpu.low) / 2
         for part in sequence.parts:
             if part not in (Part.END, Part.UNKNOWN):
-                add(Place(part.word), "", sequence.share(part), error)
+                add(Place(part.word), "", sequence.share(part), _error_of(sequence, part))
     elif sort is Sort.KERNEL:
         for kernel in sequence.kernels:
             if kernel.name:
@@ -293,6 +293,12 @@ def _values(sort: Sort, run: MeasuredRun) -> _Values:
                 error = _DEVIATIONS * math.sqrt(wait.price * max(1 - wait.price, 0.0) / max(sequence.samples, 1))
                 add(Place.of(wait.place), wait.function, wait.price, error)
     return values
+
+
+def _error_of(sequence: ProgramSequence, part: Part) -> float:
+    """Half of the interval of the share of a part: as wide, for its share, as that of the GPU's or the host's time."""
+    figure = sequence.gpu if part in GPU_PARTS else sequence.host
+    return max((figure.high - figure.low) / 2 * min(sequence.share(part) / max(figure.share, 0.01), 1.0), CLOCK_ERROR)
 
 
 def _mean_values(runs: Sequence[_Values]) -> _Values:

@@ -26,9 +26,10 @@ _LEAST_COUNT = 20
 _AGREES = 1.1
 # Smallest share of the compared kernels that must agree.
 _MOST_AGREE = 0.6
-# Smallest share of each run's executions that the kernels which agree must have. _FEW_COVERED: in runs of one program
-# if _SEVERAL names agree. Runs of other programs need _LEAST_COVERED and _MANY names.
-_LEAST_COVERED, _FEW_COVERED, _SEVERAL, _MANY = 0.5, 0.2, 3, 8
+# Smallest share of each run's executions that the kernels which agree must have. _FEW_COVERED: if _SEVERAL names agree.
+# _MOST_COVERED: in runs with phases, whose longest one may do other work. Runs of other programs need _LEAST_COVERED
+# and _MANY names.
+_LEAST_COVERED, _FEW_COVERED, _MOST_COVERED, _SEVERAL, _MANY = 0.5, 0.2, 0.8, 3, 8
 # Largest factor between the numbers of operations in a step for two steps without a common kernel, but marked by the
 # same call, to count as the same work.
 _SAME_OPERATIONS = 1.5
@@ -135,16 +136,20 @@ def measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
     step, known = sequence.step, first.sequence.step
     if step is not None and known is not None and step.range and step.range == known.range:
         return MeasuredRun(run, process, sequence, step.ns)
+    # Of phases the longest ones are measured, which may be others.
+    have_phases = bool(sequence.phases or first.sequence.phases)
     same_program = program_of(command_of(run)) == program_of(command_of(first.run))
-    rate = _rate_of_kernels(first.sequence, sequence, same_program)
-    if rate is not None:
-        by_kernels = first.unit_ns / rate
+    rate = _rate_of_kernels(first.sequence, sequence)
+    if rate is not None and rate.is_enough(same_program=same_program, have_phases=have_phases):
+        by_kernels = first.unit_ns / rate.factor
         by_rate = MeasuredRun(run, process, sequence, by_kernels, WorkUnit.KERNELS)
         # In windows with records, kernels are rarer than in all of the time.
         agrees = _AGREES * (1 + max(first.slowed, by_rate.slowed))
         if step is not None and known is not None and 1 / agrees <= step.ns / by_kernels <= agrees:
             return MeasuredRun(run, process, sequence, step.ns)
         return by_rate if _steady(process) and _steady(first.process) else _NO_STEADY_STATE
+    if have_phases:
+        return "its longest phase runs other kernels, or others of them more often"
     if not same_program:
         return "it is another program, whose kernels are others"
     if step is None or known is None:
@@ -198,7 +203,24 @@ def _steady(process: ProcessFindings) -> bool:
     return process.division is not None and process.division.steady
 
 
-def _rate_of_kernels(old: ProgramSequence, new: ProgramSequence, same_program: bool) -> float | None:
+class _Rate(NamedTuple):
+    """How many times as often kernels run in another run: ``names`` of them, and they have the share ``covered`` of the
+    executions of each run."""
+
+    factor: float
+    names: int
+    covered: float
+
+    def is_enough(self, *, same_program: bool, have_phases: bool) -> bool:
+        """True if it is that of the program's work."""
+        if not same_program:
+            return self.covered >= _LEAST_COVERED and self.names >= _MANY
+        if have_phases:
+            return self.covered >= _MOST_COVERED
+        return self.covered >= (_FEW_COVERED if self.names >= _SEVERAL else _LEAST_COVERED)
+
+
+def _rate_of_kernels(old: ProgramSequence, new: ProgramSequence) -> _Rate | None:
     """How many times as often the kernels of ``old`` run in ``new``; None if these do not say the same."""
     pairs = common_kernels(old, new)
     rates = [after.count / new.steady_ns * old.steady_ns / before.count for before, after in pairs]
@@ -212,9 +234,7 @@ def _rate_of_kernels(old: ProgramSequence, new: ProgramSequence, same_program: b
         sum(pair[side].count for pair in agree) / max(sum(kernel.count for kernel in sequence.kernels), 1)
         for side, sequence in enumerate((old, new))
     )
-    if same_program:
-        return middle if covered >= (_FEW_COVERED if len(agree) >= _SEVERAL else _LEAST_COVERED) else None
-    return middle if covered >= _LEAST_COVERED and len(agree) >= _MANY else None
+    return _Rate(middle, len(agree), covered)
 
 
 def _other_sizes(old: ProgramSequence, new: ProgramSequence) -> str:
