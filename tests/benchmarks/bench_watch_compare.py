@@ -221,6 +221,9 @@ def main() -> int:
         if given.read is None:
             place.mkdir(parents=True, exist_ok=True)
             measure(given, place)
+        if not (place / "steps.json").exists():
+            print("nothing was run")
+            return 1
         totals: Counter[str] = Counter()
         for title, old, new, line in pairs_of(read(place), given):
             one = judged(title, old, new, line)
