@@ -12,6 +12,7 @@ from factories.watched_runs import GPU, NAMES, place, program_run, recorded, slo
 from stallprobes.errors import NotComparable
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.beside.result import BesideResult
 from stallprobes.watch.comparing.compare import compare
 from stallprobes.watch.comparing.comparison import Sort
 from stallprobes.watch.comparing.measures import WorkUnit, program_of
@@ -144,6 +145,15 @@ def test_a_program_that_waits_for_requests_has_no_speed() -> None:
         result = compare([program_run(12 * MS, HOST_AND_GPU)], [program_run(40 * MS, HOST_AND_GPU, verdict=bound)])
         assert (result.change, result.ratio) == (Change.UNSURE, None)
         assert "its pace" in result.why or "their pace" in result.why
+
+
+def test_a_run_beside_aggressors_is_left_out() -> None:
+    run = program_run(10 * MS, HOST_AND_GPU)
+    beside = run.changed(beside=BesideResult(on_ns=10**9))
+    result = compare([run, beside], [run])
+    assert (result.change, result.old.runs) == (Change.SAME, 1)
+    assert result.old.left_out == ("1 run: aggressors ran beside it (--beside).",)
+    assert compare([run], [beside]).change is Change.UNSURE
 
 
 def test_the_longest_phases_must_do_the_same_work() -> None:

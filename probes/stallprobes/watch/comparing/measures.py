@@ -114,7 +114,7 @@ def first_measured(run: WatchFindings) -> MeasuredRun | str:
         return _no_work(run)
     process, sequence = found
     step = sequence.step
-    if why := _not_its_own_pace(sequence):
+    if why := _not_its_own_pace(run, sequence):
         return why
     if step is not None and step.ns:
         return MeasuredRun(run, process, sequence, step.ns)
@@ -131,7 +131,7 @@ def measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
     if found is None:
         return _no_work(run)
     process, sequence = found
-    if why := _not_its_own_pace(sequence) or _other_sizes(first.sequence, sequence):
+    if why := _not_its_own_pace(run, sequence) or _other_sizes(first.sequence, sequence):
         return why
     step, known = sequence.step, first.sequence.step
     if step is not None and known is not None and step.range and step.range == known.range:
@@ -174,8 +174,10 @@ def _no_work(run: WatchFindings) -> str:
     return "no work of the GPU was recorded" + (" (--calls-only)" if run.processes[0].calls_only else "")
 
 
-def _not_its_own_pace(sequence: ProgramSequence) -> str:
+def _not_its_own_pace(run: WatchFindings, sequence: ProgramSequence) -> str:
     """Why the rate of a sequence does not say how fast it is, as a clause; "" if it does."""
+    if run.beside is not None and run.beside.on_ns:
+        return "aggressors ran beside it (--beside)"
     if sequence.step is not None and sequence.step.range:
         return ""
     if sequence.verdict is Bound.IDLE:
