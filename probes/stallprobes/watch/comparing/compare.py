@@ -38,6 +38,8 @@ _LEAST_OF_STEP = 0.05
 _RATE_ERROR = 0.05
 # Smallest factor in the mean time of the kernels that both sides have that is reported.
 _KERNELS_LONGER = 1.1
+# Smallest part of a change (of the logarithm) for which the SM clock, or what others took, is named as a reason.
+_LEAST_PART = 0.03
 # Number of standard errors in half of a 95 % interval.
 _DEVIATIONS = 2.0
 
@@ -117,7 +119,8 @@ def _compared(
     unit = WorkUnit.KERNELS if any(each.unit is WorkUnit.KERNELS for each in (*old, *new)) else WorkUnit.STEP
     if unit is WorkUnit.KERNELS:
         slowed = abs(mean(new, lambda each: each.slowed) - mean(old, lambda each: each.slowed))
-        spread = spread._replace(limit=spread.limit + _RATE_ERROR + slowed)
+        error = _RATE_ERROR + slowed
+        spread = spread._replace(limit=spread.limit + error, interval=spread.interval + error)
     ratio = _log_of_mean(new) - _log_of_mean(old)
     taken = mean(new, lambda each: math.log(1 - each.taken)) - mean(old, lambda each: math.log(1 - each.taken))
     clocks = _clocks(old, new)
@@ -157,7 +160,7 @@ def _decision(spread: Spread, ratio: float, by_clock: float, taken: float) -> tu
         return change, f"Runs of one program differ by as much. {runs}"
     if change in (Change.WORSE, Change.BETTER):
         for part, why in ((by_clock, "The SM clock differs, and may be the reason."), (-taken, _OTHERS)):
-            if spread.change(ratio, less=ratio - part) is not change:
+            if abs(part) >= _LEAST_PART and spread.change(ratio, less=ratio - part) is not change:
                 return Change.UNSURE, why
     return change, ""
 

@@ -43,6 +43,8 @@ _RUNS_ANOTHER = re.compile(
 )
 # Why a run without a steady state has no rate.
 _NO_STEADY_STATE = "it had no steady state of three seconds, so that its start-up counts too: watch it longer"
+# Longest unit of work (ns) that is believed: a year.
+_LONGEST_NS = 3.2e16
 # Number of operations that are a unit of work where no step is known.
 OPERATIONS = 1000
 
@@ -98,7 +100,7 @@ def main_sequence(run: WatchFindings) -> tuple[ProcessFindings, ProgramSequence]
         (process, sequence)
         for process in run.processes
         for sequence in process.sequences
-        if sequence.divided and sequence.steady_ns
+        if sequence.divided and sequence.steady_ns > 0
     ]
     if not divided:
         return None
@@ -109,14 +111,30 @@ def main_sequence(run: WatchFindings) -> tuple[ProcessFindings, ProgramSequence]
 
 def first_measured(run: WatchFindings) -> MeasuredRun | str:
     """The run whose step is the unit of work; else why it has none, as a clause."""
+    return _believed(_first_measured(run))
+
+
+def measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
+    """Another run, by the unit of work of the ``first`` one; else why it cannot be compared, as a clause."""
+    return _believed(_measured(run, first))
+
+
+def _believed(run: MeasuredRun | str) -> MeasuredRun | str:
+    """A run, unless its figures cannot be, as in a file that somebody made."""
+    if isinstance(run, MeasuredRun) and not 1 <= run.unit_ns <= _LONGEST_NS:
+        return "its figures make no sense"
+    return run
+
+
+def _first_measured(run: WatchFindings) -> MeasuredRun | str:
     found = main_sequence(run)
     if found is None:
         return _no_work(run)
     process, sequence = found
-    step = sequence.step
+    step = _known_step(sequence)
     if why := _not_its_own_pace(run, sequence):
         return why
-    if step is not None and step.ns:
+    if step is not None:
         return MeasuredRun(run, process, sequence, step.ns)
     if not _steady(process):
         return _NO_STEADY_STATE
@@ -125,15 +143,14 @@ def first_measured(run: WatchFindings) -> MeasuredRun | str:
     return MeasuredRun(run, process, sequence, sequence.steady_ns / sequence.operations * OPERATIONS, WorkUnit.KERNELS)
 
 
-def measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
-    """Another run, by the unit of work of the ``first`` one; else why it cannot be compared, as a clause."""
+def _measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
     found = main_sequence(run)
     if found is None:
         return _no_work(run)
     process, sequence = found
     if why := _not_its_own_pace(run, sequence) or _other_sizes(first.sequence, sequence):
         return why
-    step, known = sequence.step, first.sequence.step
+    step, known = _known_step(sequence), _known_step(first.sequence)
     if step is not None and known is not None and step.range and step.range == known.range:
         return MeasuredRun(run, process, sequence, step.ns)
     # Of phases the longest ones are measured, which may be others.
@@ -255,6 +272,11 @@ def _other_sizes(old: ProgramSequence, new: ProgramSequence) -> str:
 
 def _by_name(sequence: ProgramSequence) -> Mapping[str, KernelTime]:
     return {kernel.name: kernel for kernel in sequence.kernels if kernel.name and kernel.count >= _LEAST_COUNT}
+
+
+def _known_step(sequence: ProgramSequence) -> Step | None:
+    """The step of a sequence, unless it has no length."""
+    return sequence.step if sequence.step is not None and sequence.step.ns else None
 
 
 def _same_mark(one: Step, other: Step) -> bool:
