@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from factories.watched_runs import GPU, NAMES, place, program_run, recorded, slower, varied
+from factories.watched_runs import GPU, NAMES, halves, place, program_run, recorded, slower, varied
 from stallprobes.errors import NotComparable
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.watch.attribution.findings import WatchFindings
@@ -34,6 +34,14 @@ def test_no_program_is_worse_or_better_without_a_change(name: str) -> None:
     for _ in range(20):
         old, new = ([varied(recorded(name), chance) for _ in range(chance.choice((1, 2)))] for _ in range(2))
         result = compare(old, new)
+        assert result.change in CALM, result.sentence
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_halves_of_a_program_are_no_change(name: str) -> None:
+    first, second = halves(name)
+    for old, new in ((first, second), (second, first)):
+        result = compare([old], [new])
         assert result.change in CALM, result.sentence
 
 

@@ -43,6 +43,8 @@ _RUNS_ANOTHER = re.compile(
 )
 # Why a run without a steady state has no rate.
 _NO_STEADY_STATE = "it had no steady state of three seconds, so that its start-up counts too: watch it longer"
+# Why a run has no rate if what bounds it is not known.
+_NOT_RECORDED = "too much of it was not recorded: watch it longer, or with --cost 100"
 # Longest unit of work (ns) that is believed: a year.
 _LONGEST_NS = 3.2e16
 # Number of operations that are a unit of work where no step is known.
@@ -136,6 +138,8 @@ def _first_measured(run: WatchFindings) -> MeasuredRun | str:
         return why
     if step is not None:
         return MeasuredRun(run, process, sequence, step.ns)
+    if sequence.verdict is Bound.UNKNOWN:
+        return _NOT_RECORDED
     if not _steady(process):
         return _NO_STEADY_STATE
     if not sequence.operations:
@@ -156,7 +160,7 @@ def _measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
     # Of phases the longest ones are measured, which may be others.
     have_phases = bool(sequence.phases or first.sequence.phases)
     same_program = program_of(command_of(run)) == program_of(command_of(first.run))
-    rate = _rate_of_kernels(first.sequence, sequence)
+    rate = _rate_of_kernels(first.process, process)
     if rate is not None and rate.is_enough(same_program=same_program, have_phases=have_phases):
         by_kernels = first.unit_ns / rate.factor
         by_rate = MeasuredRun(run, process, sequence, by_kernels, WorkUnit.KERNELS)
@@ -164,6 +168,8 @@ def _measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
         agrees = _AGREES * (1 + max(first.slowed, by_rate.slowed))
         if step is not None and known is not None and 1 / agrees <= step.ns / by_kernels <= agrees:
             return MeasuredRun(run, process, sequence, step.ns)
+        if Bound.UNKNOWN in (sequence.verdict, first.sequence.verdict):
+            return _NOT_RECORDED
         return by_rate if _steady(process) and _steady(first.process) else _NO_STEADY_STATE
     if have_phases:
         return "its longest phase runs other kernels, or others of them more often"
@@ -239,21 +245,34 @@ class _Rate(NamedTuple):
         return self.covered >= (_FEW_COVERED if self.names >= _SEVERAL else _LEAST_COVERED)
 
 
-def _rate_of_kernels(old: ProgramSequence, new: ProgramSequence) -> _Rate | None:
-    """How many times as often the kernels of ``old`` run in ``new``; None if these do not say the same."""
-    pairs = common_kernels(old, new)
-    rates = [after.count / new.steady_ns * old.steady_ns / before.count for before, after in pairs]
-    if not rates:
+def _rate_of_kernels(old: ProcessFindings, new: ProcessFindings) -> _Rate | None:
+    """How many times as often the kernels of ``old`` run in ``new``; None if these do not say the same.
+
+    All threads count, whichever are in one sequence.
+    """
+    (counts, rates), (new_counts, new_rates) = map(_kernels_of, (old, new))
+    names = [name for name, count in counts.items() if min(count, new_counts.get(name, 0)) >= _LEAST_COUNT]
+    factors = {name: new_rates[name] / rates[name] for name in names}
+    if not factors:
         return None
-    middle = statistics.median_low(rates)
-    agree = [pair for pair, rate in zip(pairs, rates, strict=True) if abs(math.log(rate / middle)) < math.log(_AGREES)]
-    if len(agree) < _MOST_AGREE * len(pairs):
+    middle = statistics.median_low(factors.values())
+    agree = [name for name, factor in factors.items() if abs(math.log(factor / middle)) < math.log(_AGREES)]
+    if len(agree) < _MOST_AGREE * len(factors):
         return None
-    covered = min(
-        sum(pair[side].count for pair in agree) / max(sum(kernel.count for kernel in sequence.kernels), 1)
-        for side, sequence in enumerate((old, new))
-    )
+    covered = min(sum(side[name] for name in agree) / sum(side.values()) for side in (counts, new_counts))
     return _Rate(middle, len(agree), covered)
+
+
+def _kernels_of(process: ProcessFindings) -> tuple[Mapping[str, int], Mapping[str, float]]:
+    """How often the kernels of a process ran by their names, and how often in a nanosecond."""
+    counts: dict[str, int] = {}
+    rates: dict[str, float] = {}
+    for sequence in process.sequences:
+        for kernel in sequence.kernels if sequence.steady_ns > 0 else ():
+            if kernel.name:
+                counts[kernel.name] = counts.get(kernel.name, 0) + kernel.count
+                rates[kernel.name] = rates.get(kernel.name, 0.0) + kernel.count / sequence.steady_ns
+    return counts, rates
 
 
 def _other_sizes(old: ProgramSequence, new: ProgramSequence) -> str:
