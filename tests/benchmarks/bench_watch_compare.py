@@ -26,6 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -76,9 +77,7 @@ def started(program: str, place: Path) -> list[str] | None:
     """How a program is started; None if its compiler or library is missing."""
     source = PROGRAMS / program
     if source.suffix == ".py":
-        library = program.partition("_")[0]
-        found = subprocess.run([sys.executable, "-c", f"import {library}"], capture_output=True)
-        return None if found.returncode else [sys.executable, str(source)]
+        return [sys.executable, str(source)] if find_spec(program.partition("_")[0]) else None
     if shutil.which("nvcc") is None:
         return None
     compiled = place / source.stem
@@ -222,6 +221,9 @@ def main() -> int:
         if given.read is None:
             place.mkdir(parents=True, exist_ok=True)
             measure(given, place)
+        if not (place / "steps.json").exists():
+            print("nothing was run")
+            return 1
         totals: Counter[str] = Counter()
         for title, old, new, line in pairs_of(read(place), given):
             one = judged(title, old, new, line)

@@ -76,6 +76,25 @@ class RecordedDivision:
         first, last = (ClockPair(*one) for one in words["clocks"])
         return cls(calls, records, windows, names, functions, threads, (first, last))
 
+    def halves(self) -> tuple[RecordedDivision, RecordedDivision]:
+        """What was recorded in the first and in the second half of the time."""
+        begin, end = (one.monotonic_ns for one in self.clocks)
+        middle = (begin + end) // 2
+        return self._part(begin, middle), self._part(middle, end)
+
+    def _part(self, begin: int, end: int) -> RecordedDivision:
+        inside = (self.calls["began_ns"] >= begin) & (self.calls["returned_ns"] <= end)
+        # A switch has a clock of its own.
+        there = (self.records["kind"] == 57) | ((self.records["start"] >= begin) & (self.records["end"] <= end))
+        offset = self.clocks[0].realtime_ns - self.clocks[0].monotonic_ns
+        return replace(
+            self,
+            calls=self.calls[inside],
+            records=self.records[there],
+            windows=self.windows[self.windows["began_ns"] < end],
+            clocks=(ClockPair(begin, begin + offset), ClockPair(end, end + offset)),
+        )
+
     def process(self) -> WatchedProcess:
         """The process at the end."""
         first, last = self.clocks

@@ -36,7 +36,16 @@ def recorded_findings(name: str) -> WatchFindings:
 @cache
 def recorded(name: str) -> WatchFindings:
     """A run of a recorded program, as if it had been watched from its steady state on."""
-    run = recorded_findings(name)
+    return _steady(recorded_findings(name))
+
+
+def halves(name: str) -> tuple[WatchFindings, ...]:
+    """The two halves of a recorded program, as runs."""
+    parts = RecordedDivision.load(FOLDER / f"{name}.npz").halves()
+    return tuple(_steady(watch_findings((part.findings(),), 10**18).changed(program=(name,))) for part in parts)
+
+
+def _steady(run: WatchFindings) -> WatchFindings:
     processes = tuple(
         replace(
             process, division=None if process.division is None else process.division.changed(steady=True), cost=None

@@ -39,7 +39,15 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [stallprobes.run, stallprobes.check, stallprobes.compare, stallprobes.unusual, stallprobes.load]
+    "function",
+    [
+        stallprobes.run,
+        stallprobes.check,
+        stallprobes.compare,
+        stallprobes.unusual,
+        stallprobes.load,
+        stallprobes.watched,
+    ],
 )
 def test_every_argument_and_result_of_a_public_function_has_a_type(function: object) -> None:
     names = set(function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount])  # type: ignore[attr-defined]

@@ -56,13 +56,14 @@ def _body(result: RunsComparison) -> Iterator[str]:
     yield "<h1>stallscope: comparison of watched runs</h1>\n<table><tbody>"
     for name, side in side_lines(result):
         yield f"<tr><th scope=row>{name}</th><td>{text(side_text(side))}</td></tr>"
-    yield f'</tbody></table>\n<p class="first {result.change}">{text(result.sentence)}</p>\n'
+    yield "</tbody></table>\n"
     if result.differences:
-        yield "<h2>Differences between the programs and machines</h2><table><tbody>"
+        yield "<h2>What differs between the programs and machines</h2><table><tbody>"
         for row in result.differences:
             change = f"{format_value(row.old)} → {format_value(row.new)}"
             yield f"<tr><th scope=row>{text(row.key)}</th><td>{text(change)}</td></tr>"
         yield "</tbody></table>\n"
+    yield f'<p class="first {result.change}">{text(result.sentence)}</p>\n'
     if result.ratio is not None:
         yield "<h2>Time of a step</h2>\n" if not result.operations else "<h2>Time of 1000 operations</h2>\n"
         yield from _bars(result)

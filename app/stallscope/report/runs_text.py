@@ -34,13 +34,11 @@ def show(out: TextWriter, result: RunsComparison) -> None:
     """The whole report."""
     for name, side in side_lines(result):
         out.paragraph(side_text(side), indent="     ", first=f"{name}  ")
+    if result.differences:
+        rows = [(f"     {row.key}", f"{format_value(row.old)} → {format_value(row.new)}") for row in result.differences]
+        out.table((TableColumn(""), TableColumn("")), rows)
     out.line()
     out.paragraph(result.sentence, style=result.change.look.style if result.change is not Change.SAME else "strong")
-    if result.differences:
-        out.line()
-        out.paragraph("Differences between the programs and machines", style="strong")
-        rows = [(f"  {row.key}", f"{format_value(row.old)} → {format_value(row.new)}") for row in result.differences]
-        out.table((TableColumn(""), TableColumn("")), rows)
     if result.ratio is not None:
         out.line()
         _bars(out, result)

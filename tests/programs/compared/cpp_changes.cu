@@ -54,7 +54,7 @@ static void launch_all()
 static void wait_often(bool each)
 {
     for (int made = 0; made < WAITS; made++) {
-        scale<<<132, 256, 0, stream>>>(on_gpu, BYTES / sizeof(float) / 4, 1.0f);
+        scale<<<132, 256, 0, stream>>>(on_gpu, BYTES / sizeof(float), 1.0f);
         if (each)
             check(cudaStreamSynchronize(stream)); // changed: waits
         compute(30e-6);

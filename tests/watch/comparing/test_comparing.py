@@ -8,15 +8,18 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from factories.watched_runs import GPU, NAMES, place, program_run, recorded, slower, varied
+from factories.watched_runs import GPU, NAMES, halves, place, program_run, recorded, slower, varied
 from stallprobes.errors import NotComparable
 from stallprobes.matrix.comparing.comparison import Change
+from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.beside.result import BesideResult
 from stallprobes.watch.comparing.compare import compare
 from stallprobes.watch.comparing.comparison import Sort
 from stallprobes.watch.comparing.measures import WorkUnit, program_of
 from stallprobes.watch.comparing.places import Place, matched
 from stallprobes.watch.comparing.spread import Spread
 from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.division.result import PhaseDivision
 
 MS = 1_000_000
 HOST_AND_GPU = {Part.HOST: 0.6, Part.KERNELS: 0.4}
@@ -31,6 +34,14 @@ def test_no_program_is_worse_or_better_without_a_change(name: str) -> None:
     for _ in range(20):
         old, new = ([varied(recorded(name), chance) for _ in range(chance.choice((1, 2)))] for _ in range(2))
         result = compare(old, new)
+        assert result.change in CALM, result.sentence
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_halves_of_a_program_are_no_change(name: str) -> None:
+    first, second = halves(name)
+    for old, new in ((first, second), (second, first)):
+        result = compare([old], [new])
         assert result.change in CALM, result.sentence
 
 
@@ -142,6 +153,34 @@ def test_a_program_that_waits_for_requests_has_no_speed() -> None:
         result = compare([program_run(12 * MS, HOST_AND_GPU)], [program_run(40 * MS, HOST_AND_GPU, verdict=bound)])
         assert (result.change, result.ratio) == (Change.UNSURE, None)
         assert "its pace" in result.why or "their pace" in result.why
+
+
+def test_a_run_beside_aggressors_is_left_out() -> None:
+    run = program_run(10 * MS, HOST_AND_GPU)
+    beside = run.changed(beside=BesideResult(on_ns=10**9))
+    result = compare([run, beside], [run])
+    assert (result.change, result.old.runs) == (Change.SAME, 1)
+    assert result.old.left_out == ("1 run: aggressors ran beside it (--beside).",)
+    assert compare([run], [beside]).change is Change.UNSURE
+
+
+def test_the_longest_phases_must_do_the_same_work() -> None:
+    forward = {"a": 10, "b": 10, "c": 10}
+    train = program_run(30 * MS, HOST_AND_GPU, kernels={**forward, "d": 20, "e": 20, "f": 20})
+    evaluation = program_run(10 * MS, HOST_AND_GPU, kernels=forward)
+
+    def with_phases(run: WatchFindings) -> WatchFindings:
+        (sequence,) = run.processes[0].sequences
+        times = ((0, 6 * 10**9),), ((6 * 10**9, 10 * 10**9),)
+        phases = tuple(PhaseDivision(verdict=Bound.HOST, times=each) for each in times)
+        return run.changed(processes=(run.processes[0].changed(sequences=(sequence.changed(phases=phases),)),))
+
+    result = compare([with_phases(train)], [with_phases(evaluation)])
+    assert (result.change, result.ratio) == (Change.UNSURE, None)
+    assert "its longest phase runs other kernels" in result.why
+    faster = compare([with_phases(train)], [with_phases(slower(train, 0.5))])
+    assert faster.change is Change.BETTER
+    assert "The new runs have phases: the longest one is compared, 60 % of the time." in faster.notes
 
 
 def test_the_clock_of_the_gpu_is_not_the_program() -> None:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from factories.watch_moments import findings
-from factories.watched_runs import NAMES, recorded_findings
+from factories.watched_runs import NAMES, program_run, recorded_findings
 from stallprobes.errors import FileNotWritten, RunFileError
 from stallprobes.files import atomic
 from stallprobes.watch.comparing import run_file, run_kind
 from stallprobes.watch.comparing.compare import compare
+from stallprobes.watch.division.parts import Part
 from stallprobes.watch.report import document
+from stallscope.report import runs_text
+from stallscope.report.text import TextWriter
 
 RUN = findings(8).changed(program=("python", "train.py"), exit_code=0)
 
@@ -143,6 +148,36 @@ def test_other_content_is_refused_in_a_sentence(name: str, tmp_path: Path) -> No
                 with pytest.raises(RunFileError):
                     refused(path)
         assert name in ("an unknown member", "a wrong kind", "not UTF-8") or path.read_bytes() == content
+
+
+def leaves(value: Any) -> list[tuple[Any, Any]]:
+    """Every container and key in a document that holds a number."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found: list[tuple[Any, Any]] = []
+    for key, item in items:
+        found += leaves(item) if not isinstance(item, int | float) else [(value, key)]
+    return found
+
+
+def test_files_of_any_numbers_are_compared_or_refused(tmp_path: Path) -> None:
+    chance, path = Random(5), tmp_path / "runs"
+    parts = {Part.HOST: 0.6, Part.KERNELS: 0.4}
+    run = program_run(10_000_000, parts, lines={31: 0.6}, waits={40: 0.3})
+    compared = 0
+    for _ in range(400):
+        text = document(run)
+        places = leaves(text["processes"][0]["sequences"])
+        for container, key in chance.sample(places, 2):
+            container[key] = chance.choice((0, 1, 2**61, -1, 0.5))
+        path.write_text(json.dumps(text) + "\n")
+        try:
+            (changed,) = run_file.load(path)
+        except RunFileError:
+            continue
+        for sides in (([run], [changed]), ([changed], [run])):
+            runs_text.show(TextWriter(io.StringIO(), width=80), compare(*sides, force=True))
+            compared += 1
+    assert compared > 100
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,8 @@ from stallprobes.watch.comparing.measures import (
 from stallprobes.watch.comparing.places import Place, matched
 from stallprobes.watch.comparing.sentence import sentence
 from stallprobes.watch.comparing.spread import Spread
-from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.division.binned_sums import CLOCK_ERROR
+from stallprobes.watch.division.parts import GPU_PARTS, Bound, Part
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.reading.call_stack import StackFrame
 from stallprobes.watch.sentences import frame_text
@@ -37,6 +38,8 @@ _LEAST_OF_STEP = 0.05
 _RATE_ERROR = 0.05
 # Smallest factor in the mean time of the kernels that both sides have that is reported.
 _KERNELS_LONGER = 1.1
+# Smallest part of a change (of the logarithm) for which the SM clock, or what others took, is named as a reason.
+_LEAST_PART = 0.03
 # Number of standard errors in half of a 95 % interval.
 _DEVIATIONS = 2.0
 
@@ -116,7 +119,8 @@ def _compared(
     unit = WorkUnit.KERNELS if any(each.unit is WorkUnit.KERNELS for each in (*old, *new)) else WorkUnit.STEP
     if unit is WorkUnit.KERNELS:
         slowed = abs(mean(new, lambda each: each.slowed) - mean(old, lambda each: each.slowed))
-        spread = spread._replace(limit=spread.limit + _RATE_ERROR + slowed)
+        error = _RATE_ERROR + slowed
+        spread = spread._replace(limit=spread.limit + error, interval=spread.interval + error)
     ratio = _log_of_mean(new) - _log_of_mean(old)
     taken = mean(new, lambda each: math.log(1 - each.taken)) - mean(old, lambda each: math.log(1 - each.taken))
     clocks = _clocks(old, new)
@@ -156,7 +160,7 @@ def _decision(spread: Spread, ratio: float, by_clock: float, taken: float) -> tu
         return change, f"Runs of one program differ by as much. {runs}"
     if change in (Change.WORSE, Change.BETTER):
         for part, why in ((by_clock, "The SM clock differs, and may be the reason."), (-taken, _OTHERS)):
-            if spread.change(ratio, less=ratio - part) is not change:
+            if abs(part) >= _LEAST_PART and spread.change(ratio, less=ratio - part) is not change:
                 return Change.UNSURE, why
     return change, ""
 
@@ -275,10 +279,9 @@ def _values(sort: Sort, run: MeasuredRun) -> _Values:
         values[place, function] = _Value(known.ns + run.ns(share), known.error_ns + run.ns(error))
 
     if sort is Sort.PART:
-        error = (sequence.gpu.high - sequence.gpu.low) / 2
         for part in sequence.parts:
             if part not in (Part.END, Part.UNKNOWN):
-                add(Place(part.word), "", sequence.share(part), error)
+                add(Place(part.word), "", sequence.share(part), _error_of(sequence, part))
     elif sort is Sort.KERNEL:
         for kernel in sequence.kernels:
             if kernel.name:
@@ -293,6 +296,12 @@ def _values(sort: Sort, run: MeasuredRun) -> _Values:
                 error = _DEVIATIONS * math.sqrt(wait.price * max(1 - wait.price, 0.0) / max(sequence.samples, 1))
                 add(Place.of(wait.place), wait.function, wait.price, error)
     return values
+
+
+def _error_of(sequence: ProgramSequence, part: Part) -> float:
+    """Half of the interval of the share of a part: as wide, for its share, as that of the GPU's or the host's time."""
+    figure = sequence.gpu if part in GPU_PARTS else sequence.host
+    return max((figure.high - figure.low) / 2 * min(sequence.share(part) / max(figure.share, 0.01), 1.0), CLOCK_ERROR)
 
 
 def _mean_values(runs: Sequence[_Values]) -> _Values:

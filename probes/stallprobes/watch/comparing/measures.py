@@ -26,9 +26,10 @@ _LEAST_COUNT = 20
 _AGREES = 1.1
 # Smallest share of the compared kernels that must agree.
 _MOST_AGREE = 0.6
-# Smallest share of each run's executions that the kernels which agree must have. _FEW_COVERED: in runs of one program
-# if _SEVERAL names agree. Runs of other programs need _LEAST_COVERED and _MANY names.
-_LEAST_COVERED, _FEW_COVERED, _SEVERAL, _MANY = 0.5, 0.2, 3, 8
+# Smallest share of each run's executions that the kernels which agree must have. _FEW_COVERED: if _SEVERAL names agree.
+# _MOST_COVERED: in runs with phases, whose longest one may do other work. Runs of other programs need _LEAST_COVERED
+# and _MANY names.
+_LEAST_COVERED, _FEW_COVERED, _MOST_COVERED, _SEVERAL, _MANY = 0.5, 0.2, 0.8, 3, 8
 # Largest factor between the numbers of operations in a step for two steps without a common kernel, but marked by the
 # same call, to count as the same work.
 _SAME_OPERATIONS = 1.5
@@ -42,6 +43,10 @@ _RUNS_ANOTHER = re.compile(
 )
 # Why a run without a steady state has no rate.
 _NO_STEADY_STATE = "it had no steady state of three seconds, so that its start-up counts too: watch it longer"
+# Why a run has no rate if what bounds it is not known.
+_NOT_RECORDED = "too much of it was not recorded: watch it longer, or with --cost 100"
+# Longest unit of work (ns) that is believed: a year.
+_LONGEST_NS = 3.2e16
 # Number of operations that are a unit of work where no step is known.
 OPERATIONS = 1000
 
@@ -97,7 +102,7 @@ def main_sequence(run: WatchFindings) -> tuple[ProcessFindings, ProgramSequence]
         (process, sequence)
         for process in run.processes
         for sequence in process.sequences
-        if sequence.divided and sequence.steady_ns
+        if sequence.divided and sequence.steady_ns > 0
     ]
     if not divided:
         return None
@@ -108,15 +113,33 @@ def main_sequence(run: WatchFindings) -> tuple[ProcessFindings, ProgramSequence]
 
 def first_measured(run: WatchFindings) -> MeasuredRun | str:
     """The run whose step is the unit of work; else why it has none, as a clause."""
+    return _believed(_first_measured(run))
+
+
+def measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
+    """Another run, by the unit of work of the ``first`` one; else why it cannot be compared, as a clause."""
+    return _believed(_measured(run, first))
+
+
+def _believed(run: MeasuredRun | str) -> MeasuredRun | str:
+    """A run, unless its figures cannot be, as in a file that somebody made."""
+    if isinstance(run, MeasuredRun) and not 1 <= run.unit_ns <= _LONGEST_NS:
+        return "its figures make no sense"
+    return run
+
+
+def _first_measured(run: WatchFindings) -> MeasuredRun | str:
     found = main_sequence(run)
     if found is None:
         return _no_work(run)
     process, sequence = found
-    step = sequence.step
-    if why := _not_its_own_pace(sequence):
+    step = _known_step(sequence)
+    if why := _not_its_own_pace(run, sequence):
         return why
-    if step is not None and step.ns:
+    if step is not None:
         return MeasuredRun(run, process, sequence, step.ns)
+    if sequence.verdict is Bound.UNKNOWN:
+        return _NOT_RECORDED
     if not _steady(process):
         return _NO_STEADY_STATE
     if not sequence.operations:
@@ -124,27 +147,32 @@ def first_measured(run: WatchFindings) -> MeasuredRun | str:
     return MeasuredRun(run, process, sequence, sequence.steady_ns / sequence.operations * OPERATIONS, WorkUnit.KERNELS)
 
 
-def measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
-    """Another run, by the unit of work of the ``first`` one; else why it cannot be compared, as a clause."""
+def _measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
     found = main_sequence(run)
     if found is None:
         return _no_work(run)
     process, sequence = found
-    if why := _not_its_own_pace(sequence) or _other_sizes(first.sequence, sequence):
+    if why := _not_its_own_pace(run, sequence) or _other_sizes(first.sequence, sequence):
         return why
-    step, known = sequence.step, first.sequence.step
+    step, known = _known_step(sequence), _known_step(first.sequence)
     if step is not None and known is not None and step.range and step.range == known.range:
         return MeasuredRun(run, process, sequence, step.ns)
+    # Of phases the longest ones are measured, which may be others.
+    have_phases = bool(sequence.phases or first.sequence.phases)
     same_program = program_of(command_of(run)) == program_of(command_of(first.run))
-    rate = _rate_of_kernels(first.sequence, sequence, same_program)
-    if rate is not None:
-        by_kernels = first.unit_ns / rate
+    rate = _rate_of_kernels(first.process, process)
+    if rate is not None and rate.is_enough(same_program=same_program, have_phases=have_phases):
+        by_kernels = first.unit_ns / rate.factor
         by_rate = MeasuredRun(run, process, sequence, by_kernels, WorkUnit.KERNELS)
         # In windows with records, kernels are rarer than in all of the time.
         agrees = _AGREES * (1 + max(first.slowed, by_rate.slowed))
         if step is not None and known is not None and 1 / agrees <= step.ns / by_kernels <= agrees:
             return MeasuredRun(run, process, sequence, step.ns)
+        if Bound.UNKNOWN in (sequence.verdict, first.sequence.verdict):
+            return _NOT_RECORDED
         return by_rate if _steady(process) and _steady(first.process) else _NO_STEADY_STATE
+    if have_phases:
+        return "its longest phase runs other kernels, or others of them more often"
     if not same_program:
         return "it is another program, whose kernels are others"
     if step is None or known is None:
@@ -169,8 +197,10 @@ def _no_work(run: WatchFindings) -> str:
     return "no work of the GPU was recorded" + (" (--calls-only)" if run.processes[0].calls_only else "")
 
 
-def _not_its_own_pace(sequence: ProgramSequence) -> str:
+def _not_its_own_pace(run: WatchFindings, sequence: ProgramSequence) -> str:
     """Why the rate of a sequence does not say how fast it is, as a clause; "" if it does."""
+    if run.beside is not None and run.beside.on_ns:
+        return "aggressors ran beside it (--beside)"
     if sequence.step is not None and sequence.step.range:
         return ""
     if sequence.verdict is Bound.IDLE:
@@ -198,23 +228,51 @@ def _steady(process: ProcessFindings) -> bool:
     return process.division is not None and process.division.steady
 
 
-def _rate_of_kernels(old: ProgramSequence, new: ProgramSequence, same_program: bool) -> float | None:
-    """How many times as often the kernels of ``old`` run in ``new``; None if these do not say the same."""
-    pairs = common_kernels(old, new)
-    rates = [after.count / new.steady_ns * old.steady_ns / before.count for before, after in pairs]
-    if not rates:
+class _Rate(NamedTuple):
+    """How many times as often kernels run in another run: ``names`` of them, and they have the share ``covered`` of the
+    executions of each run."""
+
+    factor: float
+    names: int
+    covered: float
+
+    def is_enough(self, *, same_program: bool, have_phases: bool) -> bool:
+        """True if it is that of the program's work."""
+        if not same_program:
+            return self.covered >= _LEAST_COVERED and self.names >= _MANY
+        if have_phases:
+            return self.covered >= _MOST_COVERED
+        return self.covered >= (_FEW_COVERED if self.names >= _SEVERAL else _LEAST_COVERED)
+
+
+def _rate_of_kernels(old: ProcessFindings, new: ProcessFindings) -> _Rate | None:
+    """How many times as often the kernels of ``old`` run in ``new``; None if these do not say the same.
+
+    All threads count, whichever are in one sequence.
+    """
+    (counts, rates), (new_counts, new_rates) = map(_kernels_of, (old, new))
+    names = [name for name, count in counts.items() if min(count, new_counts.get(name, 0)) >= _LEAST_COUNT]
+    factors = {name: new_rates[name] / rates[name] for name in names}
+    if not factors:
         return None
-    middle = statistics.median_low(rates)
-    agree = [pair for pair, rate in zip(pairs, rates, strict=True) if abs(math.log(rate / middle)) < math.log(_AGREES)]
-    if len(agree) < _MOST_AGREE * len(pairs):
+    middle = statistics.median_low(factors.values())
+    agree = [name for name, factor in factors.items() if abs(math.log(factor / middle)) < math.log(_AGREES)]
+    if len(agree) < _MOST_AGREE * len(factors):
         return None
-    covered = min(
-        sum(pair[side].count for pair in agree) / max(sum(kernel.count for kernel in sequence.kernels), 1)
-        for side, sequence in enumerate((old, new))
-    )
-    if same_program:
-        return middle if covered >= (_FEW_COVERED if len(agree) >= _SEVERAL else _LEAST_COVERED) else None
-    return middle if covered >= _LEAST_COVERED and len(agree) >= _MANY else None
+    covered = min(sum(side[name] for name in agree) / sum(side.values()) for side in (counts, new_counts))
+    return _Rate(middle, len(agree), covered)
+
+
+def _kernels_of(process: ProcessFindings) -> tuple[Mapping[str, int], Mapping[str, float]]:
+    """How often the kernels of a process ran by their names, and how often in a nanosecond."""
+    counts: dict[str, int] = {}
+    rates: dict[str, float] = {}
+    for sequence in process.sequences:
+        for kernel in sequence.kernels if sequence.steady_ns > 0 else ():
+            if kernel.name:
+                counts[kernel.name] = counts.get(kernel.name, 0) + kernel.count
+                rates[kernel.name] = rates.get(kernel.name, 0.0) + kernel.count / sequence.steady_ns
+    return counts, rates
 
 
 def _other_sizes(old: ProgramSequence, new: ProgramSequence) -> str:
@@ -233,6 +291,11 @@ def _other_sizes(old: ProgramSequence, new: ProgramSequence) -> str:
 
 def _by_name(sequence: ProgramSequence) -> Mapping[str, KernelTime]:
     return {kernel.name: kernel for kernel in sequence.kernels if kernel.name and kernel.count >= _LEAST_COUNT}
+
+
+def _known_step(sequence: ProgramSequence) -> Step | None:
+    """The step of a sequence, unless it has no length."""
+    return sequence.step if sequence.step is not None and sequence.step.ns else None
 
 
 def _same_mark(one: Step, other: Step) -> bool:
