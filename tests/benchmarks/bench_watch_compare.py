@@ -120,7 +120,8 @@ def measure(given: argparse.Namespace, place: Path) -> None:
             print(f"{program} is left out: its compiler or library is missing", flush=True)
         else:
             commands[program] = command
-    steps: list[list[object]] = []
+    known = place / "steps.json"
+    steps: list[list[object]] = json.loads(known.read_text()) if known.exists() else []
     for number in range(given.rounds):
         for program, command in commands.items():
             for variant in dict.fromkeys(variant for pair in chosen(given)[program] for variant in pair):
@@ -133,7 +134,7 @@ def measure(given: argparse.Namespace, place: Path) -> None:
                 longest = max(longest, time.monotonic() - begin)
                 if ns is not None:
                     steps.append([program, variant, ns])
-                    (place / "steps.json").write_text(json.dumps(steps))
+                    known.write_text(json.dumps(steps))
     print(f"{given.rounds} rounds", flush=True)
 
 
