@@ -101,7 +101,7 @@ def reach(api: Api, gpu: CudaDevice, module: Any, handle: Any) -> dict[str, floa
     Contexts(api, [gpu]).use(Context("primary"))
     counters = gpm.GpmCounters(gpm.LIMITS)
     counters.read(module, handle)
-    device = _Device(api, gpu, lambda: counters.read(module, handle))
+    device = _LoadedGpu(api, gpu, lambda: counters.read(module, handle))
     device.require_idle()
     used: dict[str, float | None] = {}
     for counter, load in device.loads():
@@ -117,7 +117,7 @@ def reach(api: Api, gpu: CudaDevice, module: Any, handle: Any) -> dict[str, floa
     return {counter: round(value, 3) for counter, value in used.items() if value is not None}
 
 
-class _Device:
+class _LoadedGpu:
     """The current context of a GPU, with buffers, a stream, and ``read``, which returns the counters since the last
     call."""
 
