@@ -34,7 +34,9 @@ def distinct(values: NDArray[_Number]) -> NDArray[_Number]:
     not use."""
     if not len(values):
         return values
-    values = values[np.append(True, values[1:] != values[:-1])]
+    values = values.compress(np.append(True, values[1:] != values[:-1]))
+    if len(values) == 1:
+        return values
     least, most = int(values.min()), int(values.max())
     if most - least > min(_ENTRIES_EACH * len(values), _MOST_ENTRIES):
         ordered: NDArray[_Number] = np.sort(values)
@@ -68,7 +70,7 @@ def count_until(values: Int64s, times: Int64s) -> Int64s:
     Equals ``np.searchsorted(values, times, "right")``, which searches every time; this searches every value.
     """
     borders = np.concatenate(([0], times.searchsorted(values), [len(times)]))
-    return np.repeat(np.arange(len(values) + 1), borders[1:] - borders[:-1])
+    return np.arange(len(values) + 1).repeat(borders[1:] - borders[:-1])
 
 
 def grouped_order(groups: Int64s, values: Int64s) -> Int64s:
@@ -199,8 +201,8 @@ class IntervalGroups:
 def expanded(first: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
     """The pairs (number of the range, place) of the ranges of places from ``first`` to ``end``, which is outside."""
     sizes = np.maximum(end - first, 0)
-    owners = np.repeat(np.arange(len(first)), sizes)
-    within = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    owners = np.arange(len(first)).repeat(sizes)
+    within = np.arange(len(owners)) - (sizes.cumsum() - sizes).repeat(sizes)
     return owners, first[owners] + within
 
 

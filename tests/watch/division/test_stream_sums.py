@@ -28,7 +28,7 @@ def operations(*rows: tuple[int, int, int, bool]) -> Rows:
 def use(*rows: tuple[int, int, int, bool]) -> WorkSpread:
     sums = StreamSums(0)
     made = operations(*rows)
-    sums.add(made)
+    sums.add(made, made["end"] > 0)
     return sums.use(since(0))
 
 
@@ -75,7 +75,7 @@ def test_a_kernel_that_starts_behind_one_of_another_stream_waited_for_it(
 def test_a_kernel_that_was_submitted_late_waited_for_no_stream() -> None:
     sums, made = StreamSums(0), operations((7, 1, KERNEL, True), (8, 3, KERNEL, True), (7, 2, KERNEL, True))
     made["returned"][2] = made["start"][2] - 5_000
-    sums.add(made)
+    sums.add(made, made["end"] > 0)
     assert sums.use(since(0)).ordered_ns == 0
 
 

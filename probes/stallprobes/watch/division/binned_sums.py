@@ -62,12 +62,12 @@ class BinnedSums:
         while (end_ns - self.origin_ns) // self.width_ns >= self._most:
             self._widen()
 
-    def add(self, first: int, sums: Int64s) -> None:
-        """Add the sums of bins from number ``first`` on, made after ``borders`` or ``reach``."""
+    def add(self, first: int, sums: Int64s, column: int = 0) -> None:
+        """Add the sums of bins from number ``first`` on, made after ``borders`` or ``reach``, from a column on."""
         missing = first + len(sums) - len(self._sums)
         if missing > 0:
             self._sums = np.concatenate((self._sums, np.zeros((missing, self._sums.shape[1]), dtype=np.int64)))
-        self._sums[first : first + len(sums)] += sums
+        self._sums[first : first + len(sums), column : column + sums.shape[1]] += sums
 
     def widen(self, columns: int) -> None:
         """Add columns of zeros, so that there are at least ``columns``."""
@@ -132,16 +132,15 @@ def add_at(sums: BinnedSums, times: Int64s, columns: Int64s | int = 0, *values: 
     first_ns, last_ns = (max(int(each), origin_ns) for each in (times.min(), times.max()))
     sums.reach(last_ns + 1)
     first, last = ((each - origin_ns) // sums.width_ns for each in (first_ns, last_ns))
-    # Sums in float64 are exact: the times of a bin are far below 2**53 ns.
-    added = np.zeros((last + 1 - first, size))
+    values = values or (None,)
     if first == last and isinstance(columns, int):
-        for column, each in enumerate(values or (None,), columns):
-            added[0, column] = len(times) if each is None else each.sum()
-    else:
-        codes = np.maximum(times - (origin_ns + first * sums.width_ns), 0) // sums.width_ns * size + columns
-        for at, each in enumerate(values or (None,)):
-            added += np.bincount(codes + at, each, added.size).reshape(-1, size)
-    sums.add(first, np.rint(added).astype(np.int64))
+        row = [len(times) if each is None else round(each.sum().item()) for each in values]
+        sums.add(first, int64s([row]), columns)
+        return
+    codes = np.maximum(times - (origin_ns + first * sums.width_ns), 0) // sums.width_ns * size + columns
+    # Sums in float64 are exact: the times of a bin are far below 2**53 ns.
+    added = sum(np.bincount(codes + at, each, (last + 1 - first) * size) for at, each in enumerate(values))
+    sums.add(first, int64s(np.rint(added)).reshape(-1, size))
 
 
 def figure(part: Int64s, whole: Int64s, recorded: float, error: float = 0.0) -> Figure:

@@ -183,7 +183,7 @@ class Spans(NamedTuple):
 
     def inside(self, times: Int64s) -> Int64s:
         """Ascending ``times`` that lie in a span, not at its border."""
-        _, places = expanded(np.searchsorted(times, self.begins, "right"), np.searchsorted(times, self.ends, "left"))
+        _, places = expanded(times.searchsorted(self.begins, "right"), times.searchsorted(self.ends, "left"))
         return times[places]
 
     def contain_ascending(self, times: Int64s) -> Flags:
@@ -558,15 +558,18 @@ def _elementary(
     if len(whole.begins) < len(work):
         returned = returned[np.searchsorted(work.starts, whole.begins)]
     returned = returned[returned > np.append(-1, whole.ends[:-1])[: len(returned)]]
-    blocked, waits = calls.spans(calls.long), calls.spans(calls.kinds == int(CallKind.WAITS))
-    blocking = calls.spans((calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES)))
+    waiting, copying = (calls.kinds == int(kind) for kind in (CallKind.WAITS, CallKind.COPIES))
+    waits = calls.spans(waiting)
+    blocking = calls.spans(waiting | copying) if copying.any() else waits
     edges = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end.at_ns + limits.wake_up_ns])]
     edges += [side for union in (*(working if len(working) > 1 else ()), *of_copies) for side in union]
     edges += [side for span in (times.recorded, times.away, times.lost, *times.elsewhere) for side in span]
     edges += [side for thread in times.threads.values() for side in thread.spans]
-    edges += [blocking.inside(whole.ends + limits.wake_up_ns), calls.started[calls.kinds == int(CallKind.COPIES)]]
+    edges += [blocking.inside(whole.ends + limits.wake_up_ns), calls.started[copying]]
     edges += [waits.inside(side) for side in times.other_work]
-    edges += [blocked.inside(side) for spans in calls.holding.values() for side in spans]
+    if calls.holding:
+        blocked = calls.spans(calls.long)
+        edges += [blocked.inside(side) for spans in calls.holding.values() for side in spans]
     instant = work.starts == work.ends
     if instant.any():
         edges += [work.starts[instant], work.starts[instant] + limits.wake_up_ns, work.returned[instant]]
@@ -581,7 +584,7 @@ def _elementary(
 
 def _set(parts: NDArray[np.int8], chosen: Flags, part: Part) -> None:
     """Set the chosen instants to a part: by their places, since flags that alternate take several times as long."""
-    parts[np.flatnonzero(chosen)] = NUMBERS[part]
+    parts[chosen.nonzero()[0]] = NUMBERS[part]
 
 
 def _gaps(

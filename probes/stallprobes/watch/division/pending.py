@@ -214,12 +214,13 @@ class SubmittedCalls:
         """Note the callers of the ``operations`` without one, where they are known."""
         missing = np.flatnonzero(operations["returned"] < 0)
         numbers, starts = column(operations, "correlation")[missing], column(operations, "start")[missing]
+        if not len(missing):
+            return
+        least, most = int(numbers.min()), int(numbers.max())
         for calls in self._chunks:
-            if not len(missing):
-                return
-            here = np.flatnonzero((numbers >= calls.correlations[0]) & (numbers <= calls.correlations[-1]))
-            if not len(here):
+            if calls.correlations[0] > most or calls.correlations[-1] < least:
                 continue
+            here = np.flatnonzero((numbers >= calls.correlations[0]) & (numbers <= calls.correlations[-1]))
             places = np.searchsorted(calls.correlations, numbers[here])
             # Numbers start again after 2**32 calls: a call that began after this work is of another round.
             same = calls.correlations[places] == numbers[here]

@@ -115,8 +115,6 @@ class SequenceSums:
         # By other threads: for how long the GPU worked for them while it was waited for.
         self._others: dict[int, BinnedSums] = {}
         self._late = BinnedSums(origin_ns, columns=1)
-        # The number of operations, and of calls that submitted them.
-        self._operations = BinnedSums(origin_ns, columns=2)
 
     @property
     def bin_ns(self) -> int:
@@ -156,8 +154,7 @@ class SequenceSums:
         # The nodes of a graph have one call.
         called = np.append(True, rows["correlation"][1:] != rows["correlation"][:-1])[: len(rows)]
         rows = rows_where(rows, ended)
-        add_at(self._operations, ends.compress(ended) - 1, 0, None, called.compress(ended))
-        self._streams.add(rows)
+        self._streams.add(rows, called.compress(ended))
         self._kernels.add(rows)
         return instants
 
@@ -204,7 +201,7 @@ class SequenceSums:
         span_ns = sum(max(min(end, self.done_ns) - max(begin, self.began_ns), 0) for begin, end in times)
         recorded = min(recorded_ns / span_ns, 1.0) if sampled and span_ns > 0 else 1.0
         works = sums[:, [*(NUMBERS[part] for part in GPU_PARTS), LEAST_GAPS]].sum(axis=1)
-        operations, submitted = self._operations.during(times).sum(axis=0).tolist()
+        operations, submitted = self._streams.counts(times)
         error_ns = _CLOCKS_NS * submitted
         if sampled and not slowdown.known:
             error_ns = _RECORDING_NS * operations

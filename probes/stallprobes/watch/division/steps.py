@@ -40,6 +40,8 @@ LEAST_INSIDE = 0.9
 # Largest number of kinds of calls (thread, function, size) that are compared to find a program's steps: the first kinds
 # that the program makes.
 MOST_CALLS = 64
+# Number of readings whose calls are counted together.
+_TOGETHER = 8
 # Number of buckets of durations in each octave (factor of two): a bucket is 4 % wide.
 _IN_OCTAVE = 16
 # Number of all buckets of durations: 48 octaves, up to 2**48 ns.
@@ -97,6 +99,20 @@ class _CallSteps:
     # The last begins, in their order.
     recent: Int64s = field(default_factory=lambda: NONE)
     _last_period: Int64s = field(default_factory=lambda: NONE)
+    # Begins that are not counted yet.
+    _noted: list[Int64s] = field(default_factory=list)
+
+    def note(self, begins: Int64s) -> None:
+        """Have ``begins`` counted together with others, which takes less time."""
+        self._noted.append(begins)
+        if len(self._noted) >= _TOGETHER:
+            self.count()
+
+    def count(self) -> None:
+        """Count all that were noted."""
+        if self._noted:
+            self.add(np.concatenate(self._noted))
+            self._noted = []
 
     @property
     def regular(self) -> float:
@@ -164,7 +180,7 @@ class StepBook:
         not count."""
         if begin_ns != self._begin_ns:
             self._begin_ns = begin_ns
-            self._before = {key: row.begins for rows in (self._calls, self._ranges) for key, row in rows.items()}
+            self._before = {key: row.begins for rows in (self._counted(), self._ranges) for key, row in rows.items()}
             self._calls, self._ranges = {}, {}
         for named in ranges:
             if named.name.startswith(_OF_LIBRARIES):
@@ -198,7 +214,12 @@ class StepBook:
                 if len(self._calls) >= MOST_CALLS:
                     continue
                 self._calls[key] = _CallSteps(self._begins(key))
-            self._calls[key].add(begins[first:last])
+            self._calls[key].note(begins[first:last])
+
+    def _counted(self) -> dict[_Key, _CallSteps]:
+        for row in self._calls.values():
+            row.count()
+        return self._calls
 
     def step_of(self, threads: Iterable[int]) -> Step | None:
         """The step of a sequence of ``threads``; None if none of their ranges and blocking calls is regular.
@@ -226,7 +247,7 @@ class StepBook:
         """How many steps of a sequence of ``threads`` began in each bin, by the range or call of which most are about
         as long as the one before; None without any that is so regular."""
         mine = set(threads)
-        for rows in (self._ranges, self._calls):
+        for rows in (self._ranges, self._counted()):
             regular = [
                 (row.regular, row) for key, row in rows.items() if key.thread in mine and row.regular >= LEAST_NEAR
             ]
@@ -251,7 +272,7 @@ class StepBook:
     def _call_of(self, threads: set[int]) -> Step | None:
         steps = [
             (_share_near(row.counts, step.ns), step)
-            for key, row in self._calls.items()
+            for key, row in self._counted().items()
             if key.thread in threads
             for function in (self._functions.get(key.function, ""),)
             if (step := _step(row.counts, thread=key.thread, function=function, bytes=key.bytes)) is not None

@@ -21,9 +21,12 @@ _STARTS_NS = 10_000
 _LEAST_HELD_NS = 20_000
 # Largest number of streams that have sums of their own. All other streams share one sum.
 _MOST_STREAMS = 64
-# Columns of the sums: times in ns. _KERNELS: kernels. _FEW: kernels of few blocks. _ORDERED: kernels that could have
-# run beside the kernel of another stream. _STREAMS: first of the columns of the streams.
-_KERNELS, _FEW, _ORDERED, _STREAMS = range(4)
+# Columns of the sums: two numbers, and times in ns.
+# _OPERATIONS, _SUBMITTED: number of operations, and of calls that submitted operations.
+# _KERNELS, _FEW: time of kernels, and of kernels with few blocks.
+# _ORDERED: time for which kernels could have run beside the kernel of another stream.
+# _STREAMS: first of the columns with the time of a stream's operations.
+_OPERATIONS, _SUBMITTED, _KERNELS, _FEW, _ORDERED, _STREAMS = range(6)
 
 
 class WorkSpread(NamedTuple):
@@ -43,15 +46,16 @@ class WorkSpread(NamedTuple):
 
 
 class StreamSums:
-    """Sums of the time of operations since ``origin_ns``: by stream, of kernels, and of kernels with few blocks."""
+    """Sums of operations since ``origin_ns``: number, and time by stream, of kernels, and of kernels with few
+    blocks."""
 
     def __init__(self, origin_ns: int) -> None:
         self._sums = BinnedSums(origin_ns, columns=_STREAMS + 1)
         # The column of each stream.
         self._columns: dict[int, int] = {}
 
-    def add(self, rows: Rows) -> None:
-        """Add operations (OPERATION), at their ends."""
+    def add(self, rows: Rows, called: Flags) -> None:
+        """Add operations (OPERATION), at their ends; of those ``called``, each has a call of its own."""
         if not len(rows):
             return
         ends, starts = column(rows, "end"), column(rows, "start")
@@ -62,7 +66,7 @@ class StreamSums:
                 self._columns.setdefault(stream, _STREAMS + len(self._columns))
         columns = [self._columns.get(stream, _STREAMS + _MOST_STREAMS) for stream in present.tolist()]
         self._sums.widen(max(columns) + 1)
-        add_at(self._sums, ends - 1, _KERNELS, lasted * (rows["kind"] != COPY), lasted * few)
+        add_at(self._sums, ends - 1, _OPERATIONS, None, called, lasted * (rows["kind"] != COPY), lasted * few)
         if len(columns) == 1:
             add_at(self._sums, ends - 1, columns[0], lasted)
             return
@@ -70,9 +74,14 @@ class StreamSums:
         ordered_ns = _ordered_ns(starts, ends, streams, column(rows, "returned"), few)
         add_at(self._sums, ends[few] - 1, _ORDERED, ordered_ns)
 
+    def counts(self, times: Times) -> tuple[int, int]:
+        """The number of operations in ``times``, and of the calls that submitted them."""
+        operations, submitted, *_ = self._sums.during(times).sum(axis=0).tolist()
+        return operations, submitted
+
     def use(self, times: Times) -> WorkSpread:
         """How the work in ``times`` is spread."""
-        kernels, few, ordered_ns, *streams = self._sums.during(times).sum(axis=0).tolist()
+        _, _, kernels, few, ordered_ns, *streams = self._sums.during(times).sum(axis=0).tolist()
         busiest_ns = max(streams)
         return WorkSpread(
             few / kernels if kernels else 0.0,
