@@ -70,8 +70,8 @@ OVERHEAD = _int64s("sequence", "subkind", "start_ns", "end_ns")
 
 
 def rows_where(rows: NDArray[Any], chosen: NDArray[np.bool_]) -> NDArray[Any]:
-    """``rows[chosen]`` of a structured array."""
-    return rows.compress(chosen)
+    """``rows[chosen]`` of a structured array; ``rows`` themselves if all are chosen."""
+    return rows if chosen.all() else rows.compress(chosen)
 
 
 def of_kinds(rows: NDArray[Any], *kinds: int) -> NDArray[np.bool_]:

@@ -34,13 +34,16 @@ def distinct(values: NDArray[_Number]) -> NDArray[_Number]:
     not use."""
     if not len(values):
         return values
-    values = values[np.append(True, values[1:] != values[:-1])]
+    values = values.compress(np.append(True, values[1:] != values[:-1]))
+    if len(values) == 1:
+        return values
     least, most = int(values.min()), int(values.max())
     if most - least > min(_ENTRIES_EACH * len(values), _MOST_ENTRIES):
-        return np.unique(values)
+        ordered: NDArray[_Number] = np.sort(values)
+        return ordered.compress(np.append(True, ordered[1:] != ordered[:-1]))
     present = np.zeros(most - least + 1, dtype=np.bool_)
     present[values - values.min()] = True
-    ordered: NDArray[_Number] = np.flatnonzero(present).astype(values.dtype) + values.min()
+    ordered = np.flatnonzero(present).astype(values.dtype) + values.min()
     return ordered
 
 
@@ -66,15 +69,20 @@ def count_until(values: Int64s, times: Int64s) -> Int64s:
 
     Equals ``np.searchsorted(values, times, "right")``, which searches every time; this searches every value.
     """
-    return np.cumsum(np.bincount(np.searchsorted(times, values, "left"), minlength=len(times) + 1)[: len(times)])
+    borders = np.concatenate(([0], times.searchsorted(values), [len(times)]))
+    return np.arange(len(values) + 1).repeat(borders[1:] - borders[:-1])
 
 
 def grouped_order(groups: Int64s, values: Int64s) -> Int64s:
     """The places in the order (group, value); groups are numbered from 0."""
-    if len(values) and (values[1:] >= values[:-1]).all() and int(groups.max()) < _SHORT:
-        # In time that does not depend on the order: NumPy sorts short numbers digit by digit.
-        return np.argsort(groups.astype(np.int16), kind="stable")
-    return np.lexsort((values, groups))
+    if not len(values) or int(groups.max()) >= _SHORT:
+        return np.lexsort((values, groups))
+    # In time that does not depend on the order: NumPy sorts short numbers digit by digit.
+    short = groups.astype(np.int16)
+    if (values[1:] >= values[:-1]).all():
+        return np.argsort(short, kind="stable")
+    order = np.argsort(values, kind="stable")
+    return order[np.argsort(short[order], kind="stable")]
 
 
 def running_maximum(groups: Int64s, values: Int64s) -> Int64s:
@@ -193,8 +201,8 @@ class IntervalGroups:
 def expanded(first: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
     """The pairs (number of the range, place) of the ranges of places from ``first`` to ``end``, which is outside."""
     sizes = np.maximum(end - first, 0)
-    owners = np.repeat(np.arange(len(first)), sizes)
-    within = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    owners = np.arange(len(first)).repeat(sizes)
+    within = np.arange(len(owners)) - (sizes.cumsum() - sizes).repeat(sizes)
     return owners, first[owners] + within
 
 

@@ -245,7 +245,7 @@ class RecordStore:
             kept = batch.beside(begins, ends, own)
             if batch is self._batches[-1]:
                 kept[-LEAST_BESIDE:] = True
-            kept_rows.append(batch.rows if kept.all() else rows_where(batch.rows, kept))
+            kept_rows.append(rows_where(batch.rows, kept))
         return joined(_RECORD, kept_rows)
 
     def tenures(self, last: bool = False) -> Mapping[int, Tenures]:

@@ -53,22 +53,28 @@ class BinnedSums:
 
         Bins become wider where there would be too many until ``end_ns``, also by times of a damaged file.
         """
-        while (end_ns - self.origin_ns) // self.width_ns >= self._most:
-            self._widen()
+        self.reach(end_ns)
         first = begin_ns - (begin_ns - self.origin_ns) % self.width_ns
         return np.arange(first, end_ns, self.width_ns, dtype=np.int64)
 
-    def add(self, first: int, sums: Int64s) -> None:
-        """Add the sums of bins from number ``first`` on, made after ``borders``."""
+    def reach(self, end_ns: int) -> None:
+        """Make bins wider until those before ``end_ns`` are not too many."""
+        while (end_ns - self.origin_ns) // self.width_ns >= self._most:
+            self._widen()
+
+    def add(self, first: int, sums: Int64s, column: int = 0) -> None:
+        """Add the sums of bins from number ``first`` on, made after ``borders`` or ``reach``, from a column on."""
         missing = first + len(sums) - len(self._sums)
         if missing > 0:
             self._sums = np.concatenate((self._sums, np.zeros((missing, self._sums.shape[1]), dtype=np.int64)))
-        self._sums[first : first + len(sums)] += sums
+        self._sums[first : first + len(sums), column : column + sums.shape[1]] += sums
 
     def widen(self, columns: int) -> None:
-        """Add columns of zeros, up to ``columns`` in all."""
-        added = np.zeros((len(self._sums), max(columns - self.columns, 0)), dtype=np.int64)
-        self._sums = np.concatenate((self._sums, added), axis=1)
+        """Add columns of zeros, so that there are at least ``columns``."""
+        if columns > self.columns:
+            # More than needed: the next ones come soon.
+            added = np.zeros((len(self._sums), max(columns, 2 * self.columns) - self.columns), dtype=np.int64)
+            self._sums = np.concatenate((self._sums, added), axis=1)
 
     def with_added(self, column: int, added: Callable[[Int64s, int], Int64s | int], most: Int64s) -> BinnedSums:
         """A copy with values added to a column, at most up to ``most``, at least to 0: those that ``added`` returns of
@@ -115,17 +121,26 @@ def since(begin_ns: int) -> Times:
     return ((begin_ns, FOREVER),)
 
 
-def add_at(sums: BinnedSums, times: Int64s, values: NDArray[Any] | None = None, column: int = 0) -> None:
-    """Add a value to the bin of each of some times, or 1 without ``values``."""
-    if len(times):
-        times = np.maximum(times, sums.origin_ns)
-        sums.borders(int(times.min()), int(times.max()) + 1)
-        places = (times - sums.origin_ns) // sums.width_ns
-        first = int(places.min())
-        added = np.bincount(places - first, values).round().astype(np.int64)
-        columns = np.zeros((len(added), sums.columns), dtype=np.int64)
-        columns[:, column] = added
-        sums.add(first, columns)
+def add_at(sums: BinnedSums, times: Int64s, columns: Int64s | int = 0, *values: NDArray[Any] | None) -> None:
+    """Add ``values`` to the bins of some times, or 1 for None or without values.
+
+    The first of ``values`` is added in a column, or in the column of each time, the others in the columns behind it.
+    """
+    if not len(times):
+        return
+    origin_ns, size = sums.origin_ns, sums.columns
+    first_ns, last_ns = (max(int(each), origin_ns) for each in (times.min(), times.max()))
+    sums.reach(last_ns + 1)
+    first, last = ((each - origin_ns) // sums.width_ns for each in (first_ns, last_ns))
+    values = values or (None,)
+    if first == last and isinstance(columns, int):
+        row = [len(times) if each is None else round(each.sum().item()) for each in values]
+        sums.add(first, int64s([row]), columns)
+        return
+    codes = np.maximum(times - (origin_ns + first * sums.width_ns), 0) // sums.width_ns * size + columns
+    # Sums in float64 are exact: the times of a bin are far below 2**53 ns.
+    added = sum(np.bincount(codes + at, each, (last + 1 - first) * size) for at, each in enumerate(values))
+    sums.add(first, int64s(np.rint(added)).reshape(-1, size))
 
 
 def figure(part: Int64s, whole: Int64s, recorded: float, error: float = 0.0) -> Figure:

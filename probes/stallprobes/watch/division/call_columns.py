@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,14 @@ from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import DriverFunction, HostTask, function_of
 from stallprobes.records.rows import Rows
 from stallprobes.watch.intervals import Int64s
+
+# Kinds and tasks of calls of a function, without and with pageable memory.
+_KINDS, _HOLDS = (
+    [partial(value, pageable=pageable) for pageable in (False, True)]
+    for value in (DriverFunction.kind_of, DriverFunction.holds)
+)
+# Kind of a call of a function with pageable memory.
+kind_if_pageable = _KINDS[1]
 
 
 class CallColumns(NamedTuple):
@@ -24,21 +32,25 @@ class CallColumns(NamedTuple):
 
 def columns_of(rows: Rows, functions: Mapping[int, str]) -> CallColumns:
     """The columns of ``rows``, which are DRIVER_CALL."""
-    kinds, holds = (
-        np.concatenate([by_number(functions, partial(value, pageable=end)) for end in (False, True)])
-        for value in (DriverFunction.kind_of, DriverFunction.holds)
-    )
+    kinds, holds = (np.concatenate([by_number(functions, value) for value in values]) for values in (_KINDS, _HOLDS))
     pageable = (rows["source"] == int(MemoryKind.PAGEABLE)) | (rows["target"] == int(MemoryKind.PAGEABLE))
-    places = rows["function"] + np.where(pageable, len(kinds) // 2, 0)
+    places = rows["function"] + pageable * (len(kinds) // 2)
     # Without a look at the bounds of each of two numbers.
     return CallColumns(kinds.take(places), holds.take(places))
 
 
 def by_number(functions: Mapping[int, str], value: Callable[[DriverFunction], int]) -> Int64s:
-    """The value of each of ``functions`` by its number, 0 for the numbers between."""
-    values = np.zeros(max(functions, default=0) + 1, dtype=np.int64)
-    for number, name in functions.items():
+    """The value of each of ``functions`` by its number, 0 for the numbers between. What ``value`` returns is kept."""
+    return _by_number(tuple(functions.items()), value)
+
+
+# Functions of several processes, and of the last readings of each.
+@lru_cache(maxsize=256)
+def _by_number(functions: tuple[tuple[int, str], ...], value: Callable[[DriverFunction], int]) -> Int64s:
+    values = np.zeros(max((number for number, _ in functions), default=0) + 1, dtype=np.int64)
+    for number, name in functions:
         values[number] = value(function_of(name))
+    values.flags.writeable = False
     return values
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stallprobes.records.rows import Rows, joined, rows_where
-from stallprobes.watch.division.instants import COMMUNICATION, KERNEL, Instants, Spans, united
+from stallprobes.watch.division.instants import COMMUNICATION, KERNEL, Instants, Operations, Spans, united
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import Int64s, distinct, int64s
 
@@ -56,15 +56,15 @@ class CollectiveLog:
         self._batches: deque[CollectiveBatch] = deque(maxlen=_MOST_BATCHES)
 
     @staticmethod
-    def ends(rows: Rows, begin_ns: int, until_ns: int) -> Int64s:
-        """The ends of such kernels among operations (OPERATION) in a slice, at which its spans must be divided."""
-        ends = rows["end"][rows["kind"] == COMMUNICATION]
-        return np.sort(int64s(ends[(ends > begin_ns) & (ends <= until_ns)]))
+    def ends(work: Operations, begin_ns: int, until_ns: int) -> Int64s:
+        """The ends of such kernels among operations in a slice, at which its spans must be divided."""
+        ends = work.ends.compress(work.kinds == COMMUNICATION)
+        return np.sort(ends[(ends > begin_ns) & (ends <= until_ns)])
 
     def add(self, rows: Rows, instants: Instants, recorded: Spans, begin_ns: int, until_ns: int) -> None:
         """Add a slice; no span of its ``instants`` contains one of its ``ends``."""
-        inside = rows_where(rows, (rows["end"] > begin_ns) & (rows["end"] <= until_ns))
-        mine = rows_where(inside, inside["kind"] == COMMUNICATION)
+        mine = rows_where(rows, rows["kind"] == COMMUNICATION)
+        mine = rows_where(mine, (mine["end"] > begin_ns) & (mine["end"] <= until_ns))
         if not len(mine) and self._sums is None:
             return
         before = np.zeros(_PARTS, dtype=np.int64) if self._sums is None else self._sums
@@ -85,7 +85,7 @@ class CollectiveLog:
                 batch,
                 Spans.united(instants.begins[exposed], instants.ends[exposed]),
                 recorded.within(begin_ns, until_ns),
-                _kernel_times(inside),
+                _kernel_times(rows_where(rows, (rows["end"] > begin_ns) & (rows["end"] <= until_ns))),
                 begin_ns,
                 until_ns,
             )

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import RecordKind
-from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, function_of
+from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, DriverFunction, function_of
 from stallprobes.native.layouts.watch_file import LossKind, WatchRecord
-from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
+from stallprobes.records.rows import DRIVER_CALL, Rows, joined, of_kinds, rows_at, rows_where
 from stallprobes.watch.division.binned_sums import since
 from stallprobes.watch.division.call_columns import by_number
 from stallprobes.watch.division.collectives import CollectiveBatch
@@ -143,7 +143,8 @@ class _Beside(NamedTuple):
     def _during(self, begin_ns: int, end_ns: int) -> tuple[Int64s, Int64s, Int64s]:
         before = int(self.starts.searchsorted(end_ns, "left"))
         kept = self.ends[:before] > begin_ns
-        return self.starts[:before][kept], self.ends[:before][kept], self.owners[:before][kept]
+        starts, ends, owners = (each[:before].compress(kept) for each in (self.starts, self.ends, self.owners))
+        return starts, ends, owners
 
     def own(self, begin_ns: int, end_ns: int) -> tuple[Spans, Spans]:
         """``elsewhere`` between two times."""
@@ -164,20 +165,20 @@ class _Batches:
     """Rows of several readings; those that begin before ``until_ns`` are selected."""
 
     def __init__(self, batches: Sequence[Rows], begin: str, end: str, until_ns: int) -> None:
-        self._batches = batches
-        self._begins = [column(rows, begin) for rows in batches]
+        begins = [column(rows, begin) for rows in batches]
+        begun = [each < until_ns for each in begins]
         self._end = end
-        self._begun = [begins < until_ns for begins in self._begins]
-        self._taken = self._begun
+        # Of batches with selected rows: the rows, their begins, and which have begun.
+        every = zip(batches, begins, begun, strict=True)
+        self._batches = [each for each in every if each[2].any()]
+        self._taken = [flags for *_, flags in self._batches]
+        # Rows that begin from ``until_ns`` on.
+        self.later = [rows_where(rows, ~old) for rows, old in zip(batches, begun, strict=True) if not old.all()]
 
     @property
     def count(self) -> int:
         """Number of selected rows."""
         return sum(int(np.count_nonzero(taken)) for taken in self._taken)
-
-    def later(self) -> list[Rows]:
-        """Rows that begin from ``until_ns`` on."""
-        return [rows_where(rows, ~old) for rows, old in zip(self._batches, self._begun, strict=True) if not old.all()]
 
     def choose(
         self,
@@ -188,7 +189,7 @@ class _Batches:
         """Select only what reaches into ``times`` or begins before ``begin_ns``, and what ``beside`` selects by rows,
         begins and ends."""
         self._taken = []
-        for rows, begins, begun in zip(self._batches, self._begins, self._begun, strict=True):
+        for rows, begins, begun in self._batches:
             ends = column(rows, self._end)
             kept = reaching(begins, ends, times) | (begins < begin_ns)
             if beside is not None:
@@ -197,7 +198,7 @@ class _Batches:
 
     def taken(self) -> list[Rows]:
         """The selected rows."""
-        return [rows if on.all() else rows_where(rows, on) for rows, on in zip(self._batches, self._taken, strict=True)]
+        return [rows_where(rows, taken) for (rows, *_), taken in zip(self._batches, self._taken, strict=True)]
 
 
 class ProcessDivider:
@@ -225,7 +226,7 @@ class ProcessDivider:
         self._communication: set[int] = set()
         self._kernel_names: dict[int, str] = {}
         self._functions: dict[int, str] = {}
-        self._kernels: Int64s = NONE
+        self._kernels: set[int] = set()
         self._losses: tuple[int, ...] = ()
         self._lost = NO_SPANS
         self._done_ns = self._fed_ns = 0
@@ -384,15 +385,16 @@ class ProcessDivider:
             return
         outermost = calls_of(calls.rows, calls.functions)
         start_up.note_calls(outermost["begin"], outermost["end"], outermost["kind"])
-        launching = by_number(calls.functions, lambda each: each.family is CallFamily.LAUNCH) != 0
-        seconds = distinct((outermost["end"][launching[outermost["function"]]] - start_up.began_ns) // SECOND_NS)
+        launching = by_number(calls.functions, _launches)[outermost["function"]] != 0
+        seconds = distinct((outermost["end"].compress(launching) - start_up.began_ns) // SECOND_NS)
         times = start_up.began_ns + seconds * SECOND_NS
         start_up.note_launches(times, times)
         start_up.note_launches(*unfollowed(process))
-        overheads = rows_where(records, records["kind"] == int(RecordKind.OVERHEAD))
-        loading = np.isin(overheads["subkind"], [int(kind) for kind in LOADING])
-        start_up.note(int64s(overheads["start"][loading]))
-        start_up.note(int64s(overheads["end"][loading]))
+        overheads = rows_where(records, of_kinds(records, RecordKind.OVERHEAD))
+        for kind in LOADING if len(overheads) else ():
+            loading = overheads["subkind"] == int(kind)
+            start_up.note(int64s(overheads["start"][loading]))
+            start_up.note(int64s(overheads["end"][loading]))
         rows = calls.rows
         for number, name in calls.functions.items():
             function = function_of(name)
@@ -401,17 +403,15 @@ class ProcessDivider:
                 chosen = (rows["function"] == number) & (rows["returned_ns"] - rows["began_ns"] >= least_ns)
                 start_up.note(rows["began_ns"][chosen])
                 start_up.note(rows["returned_ns"][chosen])
-        kernel = records["kind"] == int(RecordKind.KERNEL)
-        names = distinct(int64s(records["name"])[kernel])
-        new = ~np.isin(names, self._kernels)
-        if new.any():
-            kernels = rows_where(records, kernel)
+        kernel = of_kinds(records, RecordKind.KERNEL)
+        new = set(distinct(records["name"].compress(kernel)).tolist()) - self._kernels
+        if new:
+            kernels = rows_where(records, kernel & np.isin(records["name"], list(new)))
             # Records come in the order of their buffers, so the first of a name may be a later one.
-            starts = kernels["start"][np.isin(kernels["name"], names[new])]
-            order = np.argsort(starts, kind="stable")
-            named = kernels["name"][np.isin(kernels["name"], names[new])][order]
-            start_up.note(int64s(starts[order][np.unique(named, return_index=True)[1]]))
-            self._kernels = np.union1d(self._kernels, int64s(names[new]))
+            order = np.argsort(kernels["start"], kind="stable")
+            firsts = np.unique(kernels["name"][order], return_index=True)[1]
+            start_up.note(int64s(kernels["start"])[order[firsts]])
+            self._kernels |= new
 
     # Slices.
 
@@ -438,27 +438,27 @@ class ProcessDivider:
         self._placed = {device for device, tenures in engine_use.tenures.items() if len(tenures.contexts)}
         spans = self._recorded(process, begun, every)
         leaders, devices = self._leaders_of(begun), column(begun, "device")
-        starts, ends = column(begun, "start"), column(begun, "end")
+        work = [column(begun, name) for name in ("start", "end", "thread")]
         for leader, device in self._keys(leaders, devices):
             mine, on_device = (leaders == leader) & (devices == device), devices == device
-            others = on_device & ~mine
             apart = (leaders == leader) & ~on_device
-            kernels = apart & (begun["kind"] != COPY)
+            beside_starts, beside_ends, owners = (each.compress(on_device & ~mine) for each in work)
+            kernels = apart & (begun["kind"] != COPY) if apart.any() else apart
             own = {thread: made for thread, made in threads.items() if self._book.leader(thread) == leader}
             self._begin_sequence(leader, device, own, begin)
             self._add(
                 (leader, device),
                 own,
-                begun if mine.all() else rows_where(begun, mine),
+                rows_where(begun, mine),
                 until,
                 spans,
                 engine_use.tenures.get(device),
                 _Beside(
-                    starts[others],
-                    ends[others],
-                    column(begun, "thread")[others],
+                    beside_starts,
+                    beside_ends,
+                    owners,
                     [made for thread, made in threads.items() if thread not in own],
-                    (Spans.united(starts[kernels], ends[kernels]), Spans.united(starts[apart], ends[apart])),
+                    (_united(work, kernels), _united(work, apart)),
                 ),
             )
         begun["seen"] = True
@@ -474,7 +474,7 @@ class ProcessDivider:
         """Take the new rows that begin before ``until``, as far as their time is divided."""
         calls = _Batches(self._new_calls, "began_ns", "returned_ns", until)
         records = _Batches(self._new_records, "start", "end", until + 1)
-        self._new_calls, self._new_records = calls.later(), records.later()
+        self._new_calls, self._new_records = calls.later, records.later
         events = calls.count + records.count
         self.rate = events / max((until - begin) / SECOND_NS, 1.0)
         # Ranks are compared by what they do at one time.
@@ -704,6 +704,14 @@ class ProcessDivider:
         assert self._process is not None
         switches = RecordKind.CONTEXT_SWITCH in self._process.kinds
         return switches and (device in self._placed or self._switches < _FEW_SWITCHES)
+
+
+def _launches(function: DriverFunction) -> bool:
+    return function.family is CallFamily.LAUNCH
+
+
+def _united(work: Sequence[Int64s], chosen: Flags) -> Spans:
+    return Spans.united(*(each.compress(chosen) for each in work[:2]))
 
 
 def _in_order(sequences: Mapping[tuple[int, int], SequenceSums]) -> list[tuple[int, int]]:

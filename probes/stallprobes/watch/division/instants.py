@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -129,7 +130,8 @@ class Spans(NamedTuple):
     def united(cls, begins: Int64s, ends: Int64s) -> Spans:
         """The union of intervals, which may be in any order."""
         kept = ends > begins
-        begins, ends = begins[kept], ends[kept]
+        if not kept.all():
+            begins, ends = begins.compress(kept), ends.compress(kept)
         if not len(begins):
             return NO_SPANS
         if (begins[1:] < begins[:-1]).any():
@@ -137,24 +139,37 @@ class Spans(NamedTuple):
             order = np.argsort(begins, kind="stable")
             begins, ends = begins[order], ends[order]
         ends = np.maximum.accumulate(ends)
-        first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))
+        apart = begins[1:] > ends[:-1]
+        if apart.all():
+            return cls(begins, ends)
+        first = np.flatnonzero(np.append(True, apart))
         return cls(begins[first], ends[np.append(first[1:], len(begins)) - 1])
 
     def place(self, times: Int64s) -> Int64s:
         """Number of the span that contains each time, -1 without one."""
-        if not len(self.begins):
-            return np.full(len(times), -1, dtype=np.int64)
-        places = np.searchsorted(self.begins, times, "right") - 1
-        return np.where((places >= 0) & (self.ends[places] > times), places, -1)
+        places = self.begins.searchsorted(times, "right") - 1
+        return np.where(self._inside(places, times), places, -1)
 
     def contain(self, times: Int64s) -> Flags:
         """Flags of the times that lie in a span."""
-        return np.asarray(self.place(times) >= 0, dtype=np.bool_)
+        return self._inside(self.begins.searchsorted(times, "right") - 1, times)
 
     def place_ascending(self, times: Int64s) -> Int64s:
         """As ``place`` for times that ascend, in less time where there are more of them than spans."""
+        places, inside = self.located(times)
+        # np.where would take several times as long where it changes often.
+        return (places + 1) * inside - 1
+
+    def located(self, times: Int64s) -> tuple[Int64s, Flags]:
+        """Of times that ascend: the number of the last span that begins at or before each, and whether it contains
+        it."""
         places = count_until(self.begins, times) - 1
-        return np.where((places >= 0) & (self.ends[places] > times), places, -1) if len(self.begins) else places
+        return places, self._inside(places, times)
+
+    def _inside(self, places: Int64s, times: Int64s) -> Flags:
+        """True for each time before the end of the span at its place, which begins before it."""
+        inside: Flags = places >= 0
+        return inside & (self.ends.take(places) > times) if len(self.ends) else inside
 
     def within(self, begin_ns: int, end_ns: int) -> Spans:
         """Parts of the spans between two times."""
@@ -168,12 +183,12 @@ class Spans(NamedTuple):
 
     def inside(self, times: Int64s) -> Int64s:
         """Ascending ``times`` that lie in a span, not at its border."""
-        _, places = expanded(np.searchsorted(times, self.begins, "right"), np.searchsorted(times, self.ends, "left"))
+        _, places = expanded(times.searchsorted(self.begins, "right"), times.searchsorted(self.ends, "left"))
         return times[places]
 
     def contain_ascending(self, times: Int64s) -> Flags:
         """As ``contain`` for times that ascend."""
-        return np.asarray(self.place_ascending(times) >= 0, dtype=np.bool_)
+        return self.located(times)[1]
 
 
 # Empty set of spans of time.
@@ -308,7 +323,7 @@ class Operations:
 
     def union(self, chosen: Flags) -> Spans:
         """The times in which the chosen operations run."""
-        return Spans.united(self.starts[chosen], self.ends[chosen])
+        return Spans.united(self.starts.compress(chosen), self.ends.compress(chosen))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -397,7 +412,7 @@ class _CallTable(NamedTuple):
 
     def spans(self, chosen: Flags) -> Spans:
         """The times in which a thread is in a chosen call."""
-        return Spans.united(self.begins[chosen], self.ends[chosen])
+        return Spans.united(self.begins.compress(chosen), self.ends.compress(chosen))
 
     def held(self, at: Int64s, rows: Int64s) -> Flags:
         """Flags of the calls in ``rows`` that wait for calls of other threads, at ascending times."""
@@ -408,10 +423,10 @@ class _CallTable(NamedTuple):
 
     def active(self, times: SequenceTimes, at: Int64s) -> Int64s:
         """The row of the call that each thread is in at each time: int64[threads][n]."""
-        rows, first = np.empty((len(times.threads), len(at)), dtype=np.int64), 0
+        rows, first, none = np.empty((len(times.threads), len(at)), dtype=np.int64), 0, len(self.kinds) - 1
         for row, calls in enumerate(times.threads.values()):
-            places = calls.spans.place_ascending(at)
-            rows[row] = np.where(places >= 0, places + first, len(self.kinds) - 1)
+            places, inside = calls.spans.located(at)
+            rows[row] = (places + (first - none)) * inside + none
             first += len(calls.kinds)
         return rows
 
@@ -442,16 +457,17 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     begins, ends = _elementary(times, begin_ns, end_ns, calls, others)
     covering = times.recorded.place_ascending(begins)
     kept = covering >= 0
-    begins, ends, covering = begins[kept], ends[kept], covering[kept]
+    if not kept.all():
+        begins, ends, covering = begins.compress(kept), ends.compress(kept), covering.compress(kept)
     parts = np.full(len(begins), -1, dtype=np.int8)
     # The GPU works.
     for part, union in unions:
         if len(union.begins):
-            parts[(parts < 0) & union.contain_ascending(begins)] = NUMBERS[part]
+            _set(parts, (parts < 0) & union.contain_ascending(begins), part)
     works = parts >= 0
     away = times.away.contain_ascending(begins) if len(times.away.begins) else np.zeros(len(begins), dtype=np.bool_)
     if away.any():
-        parts[works & away & ~copied.contain_ascending(begins)] = NUMBERS[Part.SHARED]
+        _set(parts, works & away & ~copied.contain_ascending(begins), Part.SHARED)
     active = calls.active(times, begins)
     kinds, long = calls.kinds[active], calls.long[active]
     gap = np.flatnonzero(~works)
@@ -510,16 +526,16 @@ def sums_of(instants: Instants, origin_ns: int, width_ns: int) -> tuple[int, Int
     """
     if not len(instants.begins):
         return 0, np.zeros((0, COLUMNS), dtype=np.int64)
-    bins = (instants.begins - origin_ns) // width_ns
-    first, count = int(bins[0]), int(bins[-1] - bins[0]) + 1
-    lengths, places = instants.ends - instants.begins, (bins - bins[0]) * COLUMNS
-    # Sums in float64 are exact: the times of a bin are far below 2**53 ns.
-    sums = np.bincount(places + instants.parts, lengths, count * COLUMNS)
-    for column, flag in enumerate(instants.flags, WAITING):
-        if not flag.any():
-            continue
-        sums += np.bincount(places[flag] + column, lengths[flag], count * COLUMNS)
-    return first, sums.astype(np.int64).reshape(count, COLUMNS)
+    first, last = ((int(instants.begins[at]) - origin_ns) // width_ns for at in (0, -1))
+    lengths, sums = instants.ends - instants.begins, np.zeros((last + 1 - first, COLUMNS), dtype=np.int64)
+    borders = instants.begins.searchsorted(origin_ns + width_ns * np.arange(first + 1, last + 1)).tolist()
+    flags = [(column, flag) for column, flag in enumerate(instants.flags, WAITING) if flag.any()]
+    for row, (begin, end) in zip(sums, pairwise([0, *borders, len(lengths)]), strict=True):
+        # Sums in float64 are exact: the times of a bin are far below 2**53 ns.
+        row[:_PARTS] = np.bincount(instants.parts[begin:end], lengths[begin:end], _PARTS)
+        for column, flag in flags:
+            row[column] = lengths[begin:end] @ flag[begin:end]
+    return first, sums
 
 
 def _elementary(
@@ -538,26 +554,37 @@ def _elementary(
     working = [union for union in unions if len(union.begins)]
     # Only an operation that ends a gap shows in the gap when it was submitted.
     whole = working[0] if len(working) == 1 else work.union(work.ends > work.starts)
-    returned = work.returned[np.searchsorted(work.starts, whole.begins)]
+    returned = work.returned
+    if len(whole.begins) < len(work):
+        returned = returned[np.searchsorted(work.starts, whole.begins)]
     returned = returned[returned > np.append(-1, whole.ends[:-1])[: len(returned)]]
-    blocked, waits = calls.spans(calls.long), calls.spans(calls.kinds == int(CallKind.WAITS))
-    blocking = calls.spans((calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES)))
+    waiting, copying = (calls.kinds == int(kind) for kind in (CallKind.WAITS, CallKind.COPIES))
+    waits = calls.spans(waiting)
+    blocking = calls.spans(waiting | copying) if copying.any() else waits
     edges = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end.at_ns + limits.wake_up_ns])]
     edges += [side for union in (*(working if len(working) > 1 else ()), *of_copies) for side in union]
     edges += [side for span in (times.recorded, times.away, times.lost, *times.elsewhere) for side in span]
     edges += [side for thread in times.threads.values() for side in thread.spans]
-    edges += [blocking.inside(whole.ends + limits.wake_up_ns), calls.started[calls.kinds == int(CallKind.COPIES)]]
+    edges += [blocking.inside(whole.ends + limits.wake_up_ns), calls.started[copying]]
     edges += [waits.inside(side) for side in times.other_work]
-    edges += [blocked.inside(side) for spans in calls.holding.values() for side in spans]
+    if calls.holding:
+        blocked = calls.spans(calls.long)
+        edges += [blocked.inside(side) for spans in calls.holding.values() for side in spans]
     instant = work.starts == work.ends
     if instant.any():
         edges += [work.starts[instant], work.starts[instant] + limits.wake_up_ns, work.returned[instant]]
     every = np.concatenate(edges)
-    every = every[(every >= begin_ns) & (every <= end_ns)]
     # A stable sort uses that each part is in order; NumPy's function for unique values does not.
     every.sort(kind="stable")
+    every = every[every.searchsorted(begin_ns) : every.searchsorted(end_ns, "right")]
     kept = every[1:] > every[:-1]
-    return Spans(every[:-1][kept], every[1:][kept])
+    every = every if kept.all() else every.compress(np.append(True, kept))
+    return Spans(every[:-1], every[1:])
+
+
+def _set(parts: NDArray[np.int8], chosen: Flags, part: Part) -> None:
+    """Set the chosen instants to a part: by their places, since flags that alternate take several times as long."""
+    parts[chosen.nonzero()[0]] = NUMBERS[part]
 
 
 def _gaps(
@@ -568,57 +595,58 @@ def _gaps(
     # The operation with which the gap ends, and the end of the work with which it began.
     following = count_until(work.starts, at)
     starts = np.append(work.starts, _NEVER)[following]
-    ends = np.maximum.accumulate(np.concatenate(([times.last_end.at_ns], work.ends)))[following]
+    ends = np.maximum.accumulate(np.concatenate(([times.last_end.at_ns], work.ends)))
     # An operation after a time without records need not be the next one.
     until = times.recorded.ends[covering]
-    ended = (following == none) & (until >= _NEVER) & times.ended
     open_ = (starts > until) | (following == none)
-    returned = np.append(work.returned, -1)[following]
+    submitted, threads = np.append(work.returned, -1), np.append(work.threads, -1)
+    returned = submitted[following]
     # The call of the thread that submits it, else the call of another thread of the sequence.
     call = active[0]
-    owner = np.where(open_, -1, np.append(work.threads, -1)[following])
     if len(active) > 1:
-        rank = np.where(calls.kinds[active] >= 0, 1 + (calls.threads[active] == owner), 0)
-        call = active[np.argmax(rank, axis=0), np.arange(len(at))]
-    kinds, begins, long = calls.kinds[call], calls.begins[call], calls.long[call]
-    parts: NDArray[np.int8] = _PART_OF_KIND[kinds]
-    parts[long] = NUMBERS[Part.BLOCKED]
+        own = ~open_ & (calls.threads[active] == threads[following])
+        call = active[np.argmax((calls.kinds[active] >= 0) * (1 + own), axis=0), np.arange(len(at))]
+    parts_of_calls = _PART_OF_KIND[calls.kinds]
+    _set(parts_of_calls, calls.long, Part.BLOCKED)
+    parts: NDArray[np.int8] = parts_of_calls[call]
     if calls.holding:
-        parts[calls.held(at, call)] = NUMBERS[Part.LOCK]
-    waits, copies = kinds == int(CallKind.WAITS), kinds == int(CallKind.COPIES)
-    if waits.any() or copies.any():
+        _set(parts, calls.held(at, call), Part.LOCK)
+    asking = (calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES))
+    asks = np.flatnonzero(asking[call]) if asking.any() else NONE
+    if len(asks):
+        # The instants in calls that wait.
+        rows, at_end, found, open_asks = call[asks], ends[following[asks]], parts[asks], open_[asks]
+        waits, begins, returns = calls.kinds[rows] == int(CallKind.WAITS), calls.begins[rows], calls.ends[rows]
         # A wait with nothing to wait for is a call like others.
-        short = calls.ends[call] - begins < limits.blocked_ns
-        parts[waits & (begins > ends) & short] = NUMBERS[Part.SUBMITTING]
-        blocked = waits & (parts == NUMBERS[Part.BLOCKED])
+        _set(found, waits & (begins > at_end) & (returns - begins < limits.blocked_ns), Part.SUBMITTING)
+        blocked = waits & (found == NUMBERS[Part.BLOCKED])
         if blocked.any() and len(times.other_work.begins):
-            parts[blocked & times.other_work.contain_ascending(at)] = NUMBERS[Part.OTHER_WORK]
+            _set(found, blocked & times.other_work.contain_ascending(at[asks]), Part.OTHER_WORK)
         # The call of the next operation waits for that operation, not for work that has ended.
-        own = (owner == calls.threads[call]) & (calls.ends[call] == returned)
-        woken = (waits | (copies & ~own)) & (begins <= ends) & (at < ends + limits.wake_up_ns)
-        parts[woken] = NUMBERS[Part.WAKE_UP]
-        unrecorded = np.flatnonzero(open_ & ~woken & (waits | copies))
-        parts[unrecorded] = NUMBERS[Part.UNKNOWN]
+        own = ~open_asks & (threads[following[asks]] == calls.threads[rows]) & (returns == returned[asks])
+        woken = (waits | ~own) & (begins <= at_end) & (at[asks] < at_end + limits.wake_up_ns)
+        _set(found, woken, Part.WAKE_UP)
+        unrecorded = open_asks & ~woken
+        _set(found, unrecorded, Part.UNKNOWN)
         # A wait behind a call that submits: its work still ran when recording ended, or runs, and so has no record.
-        rows, last = call[unrecorded], call[unrecorded] - 1
-        runs = (calls.kinds[last] == int(CallKind.SUBMITS)) & (calls.threads[last] == calls.threads[rows])
-        parts[unrecorded[runs & (calls.ends[last] > ends[unrecorded])]] = NUMBERS[Part.KERNELS]
+        runs = (calls.kinds[rows - 1] == int(CallKind.SUBMITS)) & (calls.threads[rows - 1] == calls.threads[rows])
+        _set(found, unrecorded & runs & (calls.ends[rows - 1] > at_end), Part.KERNELS)
+        parts[asks] = found
     queued = ~open_ & (returned >= 0) & (at >= returned)
-    parts[queued] = NUMBERS[Part.QUEUED]
+    _set(parts, queued, Part.QUEUED)
     # What it waits for has just ended: nothing but the GPU's own work is between the two.
-    ready = (
-        queued & (returned <= ends - limits.launch_ns) & (np.append(work.before(times.last_end), -1)[following] == ends)
-    )
-    parts[ready] = NUMBERS[Part.BETWEEN]
+    ready = (submitted <= ends - limits.launch_ns) & (np.append(work.before(times.last_end), -1) == ends)
+    _set(parts, queued & ready[following], Part.BETWEEN)
     if away.any():
-        parts[queued & away & np.append(work.engine, False)[following]] = NUMBERS[Part.SHARED]
+        _set(parts, queued & away & np.append(work.engine, False)[following], Part.SHARED)
     if len(times.elsewhere[1].begins):
         # Whatever the host waits in is a wait for the other GPU.
         turns = _TURNS[parts] & times.elsewhere[1].contain_ascending(at)
-        parts[turns] = NUMBERS[Part.COPIES]
-        parts[turns & times.elsewhere[0].contain_ascending(at)] = NUMBERS[Part.OTHER_GPU]
-    parts[~open_ & (returned < 0)] = NUMBERS[Part.UNKNOWN]
-    parts[ended] = NUMBERS[Part.END]
+        _set(parts, turns, Part.COPIES)
+        _set(parts, turns & times.elsewhere[0].contain_ascending(at), Part.OTHER_GPU)
+    _set(parts, ~open_ & (returned < 0), Part.UNKNOWN)
+    if times.ended:
+        _set(parts, (following == none) & (until >= _NEVER), Part.END)
     if len(times.lost.begins):
-        parts[times.lost.contain_ascending(at)] = NUMBERS[Part.UNKNOWN]
+        _set(parts, times.lost.contain_ascending(at), Part.UNKNOWN)
     return parts

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.records.rows import Rows
-from stallprobes.watch.division.binned_sums import BinnedSums, Times
-from stallprobes.watch.division.instants import COPY, Flags
+from stallprobes.records.rows import Rows, rows_where
+from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
+from stallprobes.watch.division.instants import COPY
 from stallprobes.watch.division.pending import column
 from stallprobes.watch.division.result import KernelTime
 from stallprobes.watch.intervals import NONE, Int64s, distinct
@@ -26,6 +26,8 @@ _MOST_BINS = 256
 _UNITS, _MOST_UNITS = 8192, 10**6
 # Number of names for which a sequence's sums have room at first. The room doubles when there are more names.
 _FIRST_NAMES = 16
+# Number of sums of each name: of its kernels, of their time, and of the squares of the differences.
+_SUMS = 3
 
 
 class KernelSums:
@@ -40,38 +42,31 @@ class KernelSums:
         self._blocks[0] = np.iinfo(np.int64).max
         # The first duration (ns) of each name, 0 before it.
         self._firsts = np.zeros(_MOST_NAMES, dtype=np.int64)
-        # Their number, their time (ns), and the squares of the differences of their durations.
-        self._sums = tuple(BinnedSums(origin_ns, most=_MOST_BINS, columns=_FIRST_NAMES) for _ in range(3))
+        # Of each name their number, their time (ns), and the squares of the differences of their durations.
+        self._sums = BinnedSums(origin_ns, most=_MOST_BINS, columns=_SUMS * _FIRST_NAMES)
 
-    def add(self, rows: Rows, chosen: Flags) -> None:
-        """Add the kernels among the ``chosen`` operations (OPERATION), at their ends."""
-        kernels = np.flatnonzero(chosen & (rows["kind"] != COPY))
-        if not len(kernels):
-            return
-        ends, lasted, names, blocks = (
-            values[kernels] for values in (column(rows, "end") - 1, _lasted(rows), rows["name"], rows["blocks"])
-        )
-        numbers = self._numbers_of(names)
+    def add(self, rows: Rows) -> None:
+        """Add the kernels among operations (OPERATION), at their ends."""
+        rows = rows_where(rows, rows["kind"] != COPY)
+        numbers = self._numbers_of(rows["name"])
         if (unknown := numbers < 0).any():
-            ends, lasted, numbers, blocks = (each[~unknown] for each in (ends, lasted, numbers, blocks))
-        if not len(ends):
+            rows, numbers = rows_where(rows, ~unknown), numbers[~unknown]
+        if not len(rows):
             return
-        self._note_blocks(numbers, blocks)
+        ends = column(rows, "end")
+        lasted = ends - column(rows, "start")
+        self._note_blocks(numbers, rows["blocks"])
         if (new := self._firsts[numbers] == 0).any():
             present, at = np.unique(numbers[new], return_index=True)
             self._firsts[present] = np.maximum(lasted[new][at], 1)
         first_ns = self._firsts[numbers]
         units = np.minimum(np.abs(lasted - first_ns) * (_UNITS / first_ns), _MOST_UNITS)
-        first, count = self._bins(ends := np.maximum(ends, self._sums[0].origin_ns))
-        columns, width_ns = self._sums[0].columns, self._sums[0].width_ns
-        codes = ((ends - self._sums[0].origin_ns) // width_ns - first) * columns + numbers
-        for sums, values in zip(self._sums, (None, lasted, units**2), strict=True):
-            added = np.bincount(codes, values, minlength=count * columns).reshape(count, columns)
-            sums.add(first, added.round().astype(np.int64))
+        self._sums.widen(_SUMS * len(self._places))
+        add_at(self._sums, ends - 1, _SUMS * numbers, None, lasted, units**2)
 
     def during(self, times: Times, names: Mapping[int, str]) -> tuple[KernelTime, ...]:
         """The kernels that ended in ``times``, those with most time first; ``names`` are by their places."""
-        counts, totals, squares = (sums.during(times).sum(axis=0) for sums in self._sums)
+        counts, totals, squares = self._sums.during(times).sum(axis=0).reshape(-1, _SUMS).T
         whole = int(totals.sum())
         pairs = zip(self._places.tolist(), self._numbers.tolist(), strict=True)
         ran = [(place, number) for place, number in pairs if totals[number]]
@@ -115,17 +110,6 @@ class KernelSums:
         at = np.minimum(np.searchsorted(self._places, names), len(self._places) - 1)
         return np.where(self._places[at] == names, self._numbers[at], -1)
 
-    def _bins(self, times: Int64s) -> tuple[int, int]:
-        """The first bin of some times, and the number of bins to their last one; all sums have room for all names."""
-        first, last = int(times.min()), int(times.max())
-        for sums in self._sums:
-            sums.borders(first, last + 1)
-            while sums.columns < len(self._places):
-                sums.widen(2 * sums.columns)
-        origin_ns, width_ns = self._sums[0].origin_ns, self._sums[0].width_ns
-        begin = (first - origin_ns) // width_ns
-        return begin, (last - origin_ns) // width_ns - begin + 1
-
     def _note_blocks(self, numbers: Int64s, blocks: Int64s) -> None:
         least, most = self._blocks
         other = ((blocks < least[numbers]) | (blocks > most[numbers])) & (blocks > 0)
@@ -133,7 +117,3 @@ class KernelSums:
             numbers, blocks = numbers[other], blocks[other]
             np.minimum.at(least, numbers, blocks)
             np.maximum.at(most, numbers, blocks)
-
-
-def _lasted(rows: Rows) -> Int64s:
-    return column(rows, "end") - column(rows, "start")

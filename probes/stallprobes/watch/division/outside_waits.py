@@ -8,14 +8,14 @@ looks the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.driver_calls import CallKind
-from stallprobes.records.rows import Rows, rows_where
+from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.cpu_time import CpuSamples, passed_ns
 from stallprobes.watch.division.instants import Spans, ThreadCalls
@@ -66,6 +66,12 @@ _WAKES = ("cuLaunchHostFunc", "cuStreamAddCallback")
 # are still no waits if the slope (see _LEAST_SLOPE) shows that the host computes. With less sleep, both limits of the
 # slope decide.
 _LEAST_ASLEEP = 0.8
+# Columns of the sums of gaps: times in ns.
+# _WORKED: time in which GPU work runs.
+# _REST: rest of the gap, if the GPU wakes the thread.
+# _LEFT: part of _WORKED that was not taken for waits when it was divided.
+# _TAKEN: part of _WORKED that was.
+_WORKED, _REST, _LEFT, _TAKEN, _COLUMNS = range(5)
 
 
 @dataclass
@@ -113,11 +119,8 @@ class OutsideWaits:
 
     def __init__(self) -> None:
         self._gaps: dict[tuple[int, int], _Gaps] = {}
-        # How long (ns) work ran in the gaps of each thread, by the functions before and behind; and how much longer the
-        # gaps were, where the GPU wakes the thread.
-        self._work: dict[int, dict[tuple[int, int], tuple[BinnedSums, BinnedSums]]] = {}
-        # How much (ns) of that was not taken for waits when it was divided, and how much was.
-        self._taken: dict[int, dict[tuple[int, int], tuple[BinnedSums, BinnedSums]]] = {}
+        # Sums of the gaps of each thread, by the functions before and behind.
+        self._sums: dict[int, dict[tuple[int, int], BinnedSums]] = {}
         # The last call of each thread before a slice of time: its end and its function.
         self._last: dict[int, tuple[int, int]] = {}
         self._wakes = NONE
@@ -129,8 +132,8 @@ class OutsideWaits:
         In the latter, a call by which the GPU wakes a thread is before the gap. That takes a while after the work.
         """
         spins = sleeps = 0
-        for names, sums in self._work.get(thread, {}).items():
-            gaps, (work_ns, rest_ns) = self._gaps[names], (int(each.during(times).sum()) for each in sums)
+        for names, sums in self._sums.get(thread, {}).items():
+            gaps, (work_ns, rest_ns, *_) = self._gaps[names], sums.during(times).sum(axis=0).tolist()
             spins += work_ns + rest_ns if gaps.wait is None else 0
             # What passes after the work may be a wait too.
             sleeps += rest_ns + (0 if gaps.wait else work_ns) if gaps.wakes else 0
@@ -141,10 +144,10 @@ class OutsideWaits:
         less what was, and is none by what is known now."""
         missing = np.zeros(len(begins), dtype=np.int64)
         borders = np.stack((begins, begins + width_ns), axis=1).ravel()
-        for names, (left, taken) in self._taken.get(thread, {}).items() if len(begins) else ():
+        for names, sums in self._sums.get(thread, {}).items() if len(begins) else ():
             wait = self._gaps[names].wait
             if wait is not None:
-                missing += (left if wait else taken).totals(borders)[::2, 0] * (1 if wait else -1)
+                missing += sums.totals(borders)[::2, _LEFT if wait else _TAKEN] * (1 if wait else -1)
         return missing
 
     def with_waits(
@@ -160,20 +163,21 @@ class OutsideWaits:
         ``end_ns`` and those before. ``functions`` are names by number."""
         self._origin_ns = begin_ns if self._origin_ns < 0 else self._origin_ns
         self._wakes = int64s([number for number, name in functions.items() if name.startswith(_WAKES)])
-        found = {}
+        found, work = {}, [column(operations, name) for name in ("thread", "returned", "end")]
         for thread, calls in threads.items():
-            passed = passed_ns(cpu.get(thread), begin_ns, end_ns)
-            inside = calls.spans.within(begin_ns, end_ns)
-            outside = end_ns - begin_ns - int((inside.ends - inside.begins).sum())
-            slept = None if passed is None else (max(outside - sum(passed), 0.0), min(float(outside), sum(passed)))
-            found[thread] = self._with_waits(thread, calls, operations, slept, begin_ns, end_ns)
+            slept = None
+            if (passed := passed_ns(cpu.get(thread), begin_ns, end_ns)) is not None:
+                inside = calls.spans.within(begin_ns, end_ns)
+                outside = end_ns - begin_ns - int((inside.ends - inside.begins).sum())
+                slept = max(outside - sum(passed), 0.0), min(float(outside), sum(passed))
+            found[thread] = self._with_waits(thread, calls, work, slept, begin_ns, end_ns)
         return found
 
     def _with_waits(
         self,
         thread: int,
         calls: ThreadCalls,
-        operations: Rows,
+        work: Sequence[Int64s],
         slept: tuple[float, float] | None,
         begin_ns: int,
         end_ns: int,
@@ -185,22 +189,26 @@ class OutsideWaits:
         last_end, last_function = self._last.get(thread, (int(calls.spans.begins[0]), OUTSIDE))
         self._last[thread] = int(calls.spans.ends[begun - 1]), int(calls.functions[begun - 1])
         before = np.concatenate(([min(last_end, int(calls.spans.begins[0]))], calls.spans.ends[:-1]))
-        functions = np.concatenate(([last_function], calls.functions[:-1]))
-        least_ns = np.where(np.isin(functions, self._wakes), _LEAST_WORK_NS, _LEAST_GAP_NS)
-        gaps = np.flatnonzero((calls.spans.begins - before >= least_ns)[:begun])
+        lengths = calls.spans.begins - before
+        gaps = np.flatnonzero(lengths[:begun] >= _LEAST_WORK_NS)
+        functions = np.concatenate(([last_function], calls.functions[:-1]))[gaps]
+        wakes = np.isin(functions, self._wakes)
+        kept = wakes | (lengths[gaps] >= _LEAST_GAP_NS)
+        gaps, functions, wakes = gaps[kept], functions[kept], wakes[kept]
         if not len(gaps):
             return calls
-        functions = functions[gaps]
-        work = rows_where(operations, operations["thread"] == thread)
-        order = np.argsort(work["returned"], kind="stable")
-        ends = np.concatenate(([0], np.maximum.accumulate(column(work, "end")[order])))
-        ends = ends[np.searchsorted(column(work, "returned")[order], before[gaps], "right")]
-        took, after = ends - before[gaps], calls.spans.begins[gaps] - ends
-        pending, new = took >= _LEAST_WORK_NS, calls.spans.begins[gaps] >= begin_ns
+        threads, *columns = work
+        returned, ends = (each.compress(threads == thread) for each in columns)
+        order = np.argsort(returned, kind="stable")
+        ends = np.concatenate(([0], np.maximum.accumulate(ends[order])))
+        ends = ends[np.searchsorted(returned[order], before[gaps], "right")]
+        begins = calls.spans.begins[gaps]
+        took, after = ends - before[gaps], begins - ends
+        pending, new = took >= _LEAST_WORK_NS, begins >= begin_ns
         waits = np.zeros(len(gaps), dtype=np.bool_)
         # The function of a call in flight is not known, and its number negative.
         pairs = functions << 32 | calls.functions[gaps] & 0xFFFFFFFF
-        for pair in np.unique(pairs[pending | np.isin(functions, self._wakes)]).tolist():
+        for pair in set(pairs[pending | wakes].tolist()):
             names = pair >> 32, pair & 0xFFFFFFFF
             known = self._gaps.setdefault(names, _Gaps(wakes=names[0] in self._wakes))
             same = pairs == pair
@@ -211,25 +219,21 @@ class OutsideWaits:
                 known.pending_ns += float(took[counted].mean()) * int((same & new).sum())
                 known.asleep_ns += slept[0]
                 known.awake_ns += slept[1]
-            none = BinnedSums(self._origin_ns, columns=1), BinnedSums(self._origin_ns, columns=1)
-            worked, rest = self._work.setdefault(thread, {}).setdefault(names, none)
+            sums = self._sums.setdefault(thread, {}).setdefault(names, BinnedSums(self._origin_ns, columns=_COLUMNS))
             chosen = same & new if known.wakes else counted & (after >= 0)
             ran = np.clip(took, 0, took + after)
-            add_at(worked, calls.spans.begins[gaps][chosen], ran[chosen])
-            if known.wakes:
-                add_at(rest, calls.spans.begins[gaps][chosen], (took + after - ran)[chosen])
-            none = BinnedSums(self._origin_ns, columns=1), BinnedSums(self._origin_ns, columns=1)
-            left, taken = self._taken.setdefault(thread, {}).setdefault(names, none)
+            rest = took + after - ran if known.wakes else np.zeros_like(ran)
+            add_at(sums, begins[chosen], _WORKED, ran[chosen], rest[chosen])
             is_wait = bool(known.wait)
             chosen = counted & (after >= -_CLOCK_ERROR_NS)
-            add_at(taken if is_wait else left, calls.spans.begins[gaps][chosen], ran[chosen])
+            add_at(sums, begins[chosen], _TAKEN if is_wait else _LEFT, ran[chosen])
             if is_wait:
                 waits |= same & pending
         waits &= after >= -_CLOCK_ERROR_NS
         if not waits.any():
             return calls
-        gaps, ends = gaps[waits], ends[waits]
-        return _inserted(calls, gaps, before[gaps], np.minimum(ends, calls.spans.begins[gaps]))
+        gaps, ends = gaps[waits], np.minimum(ends, begins)[waits]
+        return _inserted(calls, gaps, before[gaps], ends)
 
 
 def _inserted(calls: ThreadCalls, places: Int64s, begins: Int64s, ends: Int64s) -> ThreadCalls:

@@ -17,7 +17,7 @@ from stallprobes.records.rows import Rows, of_kinds, rows_where
 from stallprobes.watch.division.call_columns import columns_of
 from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, LastEnd, Limits, Spans, ThreadCalls
 from stallprobes.watch.division.polls import Polls
-from stallprobes.watch.intervals import Int64s, coded, int64s
+from stallprobes.watch.intervals import Int64s, coded, grouped_order, int64s, numbered
 from stallprobes.watch.reading.process import WatchedProcess
 
 # Largest number of calls that are kept to find the caller of GPU work by correlation number. Above this number, the
@@ -155,8 +155,7 @@ def needs_engine(rows: NDArray[Any]) -> Flags:
 
 def divided_records(records: NDArray[Any]) -> NDArray[Any]:
     """The records of work and of overheads: context switches are on a clock of their own."""
-    kept = of_kinds(records, *_WORK, RecordKind.OVERHEAD)
-    return records if kept.all() else rows_where(records, kept)
+    return rows_where(records, of_kinds(records, *_WORK, RecordKind.OVERHEAD))
 
 
 def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
@@ -215,9 +214,12 @@ class SubmittedCalls:
         """Note the callers of the ``operations`` without one, where they are known."""
         missing = np.flatnonzero(operations["returned"] < 0)
         numbers, starts = column(operations, "correlation")[missing], column(operations, "start")[missing]
+        if not len(missing):
+            return
+        least, most = int(numbers.min()), int(numbers.max())
         for calls in self._chunks:
-            if not len(missing):
-                return
+            if calls.correlations[0] > most or calls.correlations[-1] < least:
+                continue
             here = np.flatnonzero((numbers >= calls.correlations[0]) & (numbers <= calls.correlations[-1]))
             places = np.searchsorted(calls.correlations, numbers[here])
             # Numbers start again after 2**32 calls: a call that began after this work is of another round.
@@ -228,7 +230,7 @@ class SubmittedCalls:
             operations["thread"][missing[matched]] = calls.threads[places]
             left = np.ones(len(missing), dtype=np.bool_)
             left[matched] = False
-            missing, numbers, starts = missing[left], numbers[left], starts[left]
+            missing, numbers, starts = (each.compress(left) for each in (missing, numbers, starts))
 
 
 def with_overheads(calls: Rows, overheads: NDArray[Any]) -> Rows:
@@ -290,8 +292,8 @@ def with_copies_that_block(calls: Rows, operations: Rows, limits: Limits) -> Non
     copies = np.flatnonzero((submits & staged) | (blocks & ~staged))
     if not len(copies):
         return
-    mine = np.isin(operations["correlation"], calls["correlation"][copies]) & (operations["kind"] == COPY)
-    operations = rows_where(operations, mine)
+    operations = rows_where(operations, operations["kind"] == COPY)
+    operations = rows_where(operations, np.isin(operations["correlation"], calls["correlation"][copies]))
     # The last operation of a call is the one that ends last.
     order = np.lexsort((operations["end"], operations["correlation"]))
     numbers, ends = operations["correlation"][order], operations["end"][order]
@@ -310,7 +312,7 @@ def with_copies_that_block(calls: Rows, operations: Rows, limits: Limits) -> Non
 def by_thread(calls: Rows) -> dict[int, ThreadCalls]:
     """The calls of each thread in order, without overlap."""
     threads, begins = column(calls, "thread"), column(calls, "begin")
-    order = np.lexsort((begins, threads))
+    order = grouped_order(numbered(threads)[1], begins)
     threads, begins, ends = threads[order], begins[order], column(calls, "end")[order]
     columns = {name: column(calls, field)[order] for name, field in _COLUMNS.items()}
     threads_calls: dict[int, ThreadCalls] = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Set
 
 import numpy as np
 
-from stallprobes.records.rows import Rows
+from stallprobes.records.rows import Rows, rows_where
 from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times, add_at, figure, since
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
@@ -66,7 +66,7 @@ from stallprobes.watch.division.slowdown import NO_SLOWDOWN, Slowdown, without_s
 from stallprobes.watch.division.stream_sums import StreamSums
 from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
-from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.intervals import Int64s
 
 # Error (share of the time) of the time asleep by samples of a thread's state.
 _SLEEP_ERROR = 0.1
@@ -85,6 +85,8 @@ _MOST_LONGER_RECORDS = 0.1
 _OWN_LAUNCH_NS = 6_500
 # Relative error of the measured time that recording adds to calls.
 _SLOWDOWN_ERROR = 0.25
+# Times that are replayed in each slice, by the column of the sums to which they are added.
+_REPLAYED = {LONGER: longer_times, WITHOUT_WAITS: times_without_waits, SAVED_FREES: saved_without_frees}
 # How long (ns) a sequence waited, by the begins of bins and their width (ns), beside what was divided as such.
 MissingTime = Callable[[Int64s, int], Int64s | int]
 
@@ -112,7 +114,7 @@ class SequenceSums:
         self._gaps = LeastGaps()
         # By other threads: for how long the GPU worked for them while it was waited for.
         self._others: dict[int, BinnedSums] = {}
-        self._late, self._operations, self._submitted = (BinnedSums(origin_ns, columns=1) for _ in range(3))
+        self._late = BinnedSums(origin_ns, columns=1)
 
     @property
     def bin_ns(self) -> int:
@@ -125,43 +127,42 @@ class SequenceSums:
 
     def note_late(self, begins: Int64s, times: Int64s) -> None:
         """Note work that became known too late: when it began, and for how long (ns) the GPU worked."""
-        add_at(self._late, begins, times)
+        add_at(self._late, begins, 0, times)
 
     def add(self, times: SequenceTimes, rows: Rows, begin: int, until: int) -> Instants:
         """Add the time from ``begin`` to ``until``, and return it; ``rows`` are the operations (OPERATION) of
         ``times``."""
         sums = self._sums
-        borders = np.concatenate((sums.borders(begin, until), CollectiveLog.ends(rows, begin, until)))
+        borders = np.concatenate((sums.borders(begin, until), CollectiveLog.ends(times.work, begin, until)))
         instants = instants_of(times, begin, until, borders)
         self.collectives.add(rows, instants, times.recorded, begin, until)
         first, columns = sums_of(instants, sums.origin_ns, sums.width_ns)
         sums.add(first, columns)
         if len(columns):
             gaps = self._gaps.of(times, begin, until)
-            add_at(sums, np.minimum(gaps.starts, until - 1), gaps.times, LEAST_GAPS)
-            add_at(sums, *longer_times(times, instants), LONGER)
-            add_at(sums, *times_without_waits(times, instants), WITHOUT_WAITS)
-            add_at(sums, *saved_without_frees(times, instants), SAVED_FREES)
+            add_at(sums, np.minimum(gaps.starts, until - 1), LEAST_GAPS, gaps.times)
+            for column, replayed in _REPLAYED.items():
+                starts, ns = replayed(times, instants)
+                add_at(sums, starts, column, ns)
         if (waits := instants.parts == NUMBERS[Part.OTHER_WORK]).any():
             self._add_others(instants.begins[waits], instants.ends[waits], times.others())
-        self._waits.add(wait_weights(times, begin, until), begin, until)
-        ends = int64s(rows["end"])
+        self._waits.add(wait_weights(times, begin, until), until)
+        ends = times.work.ends
         # An operation that ends where a bin begins is in the bin before. When it ends is not known if records were
         # switched off meanwhile.
         ended = (ends > begin) & (ends <= until) & times.recorded.contain(ends)
-        add_at(self._operations, ends[ended] - 1)
         # The nodes of a graph have one call.
         called = np.append(True, rows["correlation"][1:] != rows["correlation"][:-1])[: len(rows)]
-        add_at(self._submitted, ends[ended & called] - 1)
-        self._streams.add(rows, ended)
-        self._kernels.add(rows, ended)
+        rows = rows_where(rows, ended)
+        self._streams.add(rows, called.compress(ended))
+        self._kernels.add(rows)
         return instants
 
     def _add_others(self, begins: Int64s, ends: Int64s, others: Mapping[int, Spans]) -> None:
         for thread, spans in others.items():
             covered = CoveredTime(spans)
             ns = covered.before(ends) - covered.before(begins)
-            add_at(self._others.setdefault(thread, BinnedSums(self._sums.origin_ns, columns=1)), begins, ns)
+            add_at(self._others.setdefault(thread, BinnedSums(self._sums.origin_ns, columns=1)), begins, 0, ns)
 
     def advance(self, rows: Rows, until: int) -> None:
         """Everything until a time is done; ``rows`` are its operations (OPERATION) in the order of their starts."""
@@ -200,8 +201,7 @@ class SequenceSums:
         span_ns = sum(max(min(end, self.done_ns) - max(begin, self.began_ns), 0) for begin, end in times)
         recorded = min(recorded_ns / span_ns, 1.0) if sampled and span_ns > 0 else 1.0
         works = sums[:, [*(NUMBERS[part] for part in GPU_PARTS), LEAST_GAPS]].sum(axis=1)
-        operations = int(self._operations.during(times).sum())
-        submitted = int(self._submitted.during(times).sum())
+        operations, submitted = self._streams.counts(times)
         error_ns = _CLOCKS_NS * submitted
         if sampled and not slowdown.known:
             error_ns = _RECORDING_NS * operations

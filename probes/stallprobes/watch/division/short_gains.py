@@ -24,7 +24,7 @@ from stallprobes.watch.division.instants import (
     ThreadCalls,
 )
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
-from stallprobes.watch.intervals import NONE, Int64s, count_until, int64s
+from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
 
 # Number of waits in a group of calls, for which the time of host and GPU is compared. Reason: a step has about one
 # wait, and programs rarely run more than this number of steps ahead of the GPU.
@@ -45,8 +45,7 @@ def longer_times(times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int6
     """The longer of the host's and the GPU's time in each group of waits: when it begins, and the time (ns)."""
     returned = _returned(times, _WAITS)
     begins, lengths, parts = instants.begins, instants.ends - instants.begins, instants.parts
-    groups = count_until(returned[_WAITS_OF_GROUP - 1 :: _WAITS_OF_GROUP], begins)
-    first = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))[: len(groups)]
+    first = _groups(returned[_WAITS_OF_GROUP - 1 :: _WAITS_OF_GROUP], begins)
     waiting, apart, beside = (instants.flags[column - WAITING] for column in (WAITING, APART, BESIDE))
     works = _WORKS[parts]
     host = np.add.reduceat(lengths * ~waiting, first)
@@ -89,6 +88,12 @@ def saved_without_frees(times: SequenceTimes, instants: Instants) -> tuple[Int64
     return instants.begins[first], np.maximum(np.add.reduceat(lengths, first) - replayed, 0)
 
 
+def _groups(borders: Int64s, begins: Int64s) -> Int64s:
+    """The place of the first instant of each group between ``borders``; both ascend."""
+    places = distinct(begins.searchsorted(np.append(begins[:1], borders)))
+    return places[: int(places.searchsorted(len(begins)))]
+
+
 def _works(instants: Instants) -> Flags:
     """Flags of the instants in which the GPU works, without copies that kernels could run beside."""
     works: Flags = _WORKS[instants.parts] & ~instants.flags[APART - WAITING]
@@ -127,8 +132,7 @@ def _replayed(
     """The first instant of each group between ``borders``, and the time (ns) that the group takes if the host skips the
     instants ``removed`` and the GPU works in those ``works``."""
     begins, lengths = instants.begins, instants.ends - instants.begins
-    groups = count_until(borders, begins)
-    first = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))[: len(groups)]
+    first = _groups(borders, begins)
     host, gpu = (np.append(0, np.cumsum(lengths * chosen)) for chosen in (~removed, works))
     ends = np.append(first[1:], len(begins))
     replayed = np.maximum(host[ends] - host[first], gpu[ends] - gpu[first])

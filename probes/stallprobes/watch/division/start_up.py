@@ -7,7 +7,7 @@ from collections.abc import Set
 import numpy as np
 
 from stallprobes.native.layouts.driver_calls import CallKind
-from stallprobes.watch.division.binned_sums import Times
+from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.intervals import FOREVER, Int64s, int64s
 
@@ -63,7 +63,7 @@ class StartUp:
         self._late = late
         self._busy = np.zeros(_MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
         self._launched = np.zeros(_MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
-        self._calls = np.zeros((_MOST_SECONDS + QUIET_SECONDS, len(CallKind)), dtype=np.int64)
+        self._calls = BinnedSums(began_ns, columns=len(CallKind))
 
     def note(self, times: Int64s) -> None:
         """Note events at ``times`` (ns)."""
@@ -73,8 +73,9 @@ class StartUp:
     def note_calls(self, begins: Int64s, ends: Int64s, kinds: Int64s) -> None:
         """Note calls, for the time inside calls of each kind."""
         seconds = (ends - self.began_ns) // SECOND_NS
-        kept: Flags = (seconds >= 0) & (seconds < len(self._calls))
-        np.add.at(self._calls, (seconds[kept], kinds[kept]), np.minimum(ends - begins, _LONGEST_NS)[kept])
+        kept: Flags = (seconds >= 0) & (seconds < len(self._busy))
+        ends, kinds, lasted = (each.compress(kept) for each in (ends, kinds, np.minimum(ends - begins, _LONGEST_NS)))
+        add_at(self._calls, ends, kinds, lasted)
 
     def note_launches(self, begins: Int64s, ends: Int64s) -> None:
         """Note times in which there were launches, or may have been."""
@@ -123,4 +124,4 @@ class StartUp:
 
     def time_of(self, kind: CallKind, end_ns: int) -> int:
         """The time (ns) inside calls of a kind that returned before ``end_ns``, of all threads together."""
-        return int(self._calls[: max((end_ns - self.began_ns) // SECOND_NS, 0), int(kind)].sum())
+        return int(self._calls.during(((self.began_ns, end_ns),))[:, int(kind)].sum())

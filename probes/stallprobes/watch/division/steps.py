@@ -14,7 +14,7 @@ from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import rows_at, rows_where
 from stallprobes.watch.division.binned_sums import BinnedSums, add_at
-from stallprobes.watch.division.call_columns import by_number, columns_of
+from stallprobes.watch.division.call_columns import by_number, columns_of, kind_if_pageable
 from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch, NamedRange
 
@@ -40,14 +40,17 @@ LEAST_INSIDE = 0.9
 # Largest number of kinds of calls (thread, function, size) that are compared to find a program's steps: the first kinds
 # that the program makes.
 MOST_CALLS = 64
+# Number of readings whose calls are counted together.
+_TOGETHER = 8
 # Number of buckets of durations in each octave (factor of two): a bucket is 4 % wide.
 _IN_OCTAVE = 16
 # Number of all buckets of durations: 48 octaves, up to 2**48 ns.
 _BUCKETS = _IN_OCTAVE * 48
 # Largest number of begins of steps that are kept, the last ones.
 _MOST_BEGINS = 1 << 14
-# Kinds of calls that block until GPU work has ended. A step of the program often has one call of these kinds.
-_BLOCKS = (int(CallKind.WAITS), int(CallKind.COPIES))
+# Flags by number of CallKind: a call of this kind blocks until GPU work has ended. A step of the program often has one
+# such call.
+_BLOCKS = np.array([kind in (CallKind.WAITS, CallKind.COPIES) for kind in CallKind])
 
 
 class Step(Document, kw_only=True):
@@ -96,6 +99,20 @@ class _CallSteps:
     # The last begins, in their order.
     recent: Int64s = field(default_factory=lambda: NONE)
     _last_period: Int64s = field(default_factory=lambda: NONE)
+    # Begins that are not counted yet.
+    _noted: list[Int64s] = field(default_factory=list)
+
+    def note(self, begins: Int64s) -> None:
+        """Have ``begins`` counted together with others, which takes less time."""
+        self._noted.append(begins)
+        if len(self._noted) >= _TOGETHER:
+            self.count()
+
+    def count(self) -> None:
+        """Count all that were noted."""
+        if self._noted:
+            self.add(np.concatenate(self._noted))
+            self._noted = []
 
     @property
     def regular(self) -> float:
@@ -105,16 +122,17 @@ class _CallSteps:
 
     def add(self, begins: Int64s, missed: int = 0) -> None:
         """Add ``begins``, before which ``missed`` ones are not known."""
-        periods = np.diff(begins if missed or not self.last_ns else np.concatenate(([self.last_ns], begins)))
-        self.counts = int64s(self.counts + np.bincount(_bucket(int64s(periods)), minlength=_BUCKETS))
+        every = begins if missed or not self.last_ns else np.append(self.last_ns, begins)
+        periods = every[1:] - every[:-1]
+        self.counts += np.bincount(_bucket(periods), minlength=_BUCKETS)
         self.last_ns = int(begins[-1])
         self.recent = int64s(np.concatenate((self.recent, begins))[-_MOST_BEGINS:])
         if len(periods):
             both = np.concatenate((self._last_period, periods))
-            self.near += int(np.count_nonzero(np.abs(np.diff(both)) <= NEAR * both[:-1]))
+            self.near += int(np.count_nonzero(np.abs(both[1:] - both[:-1]) <= NEAR * both[:-1]))
             self.compared += len(both) - 1
-            self._last_period = int64s(periods[-1:])
-        add_at(self.begins, begins, np.full(len(begins), 1 + missed / len(begins)))
+            self._last_period = periods[-1:]
+        add_at(self.begins, begins, 0, np.full(len(begins), 1 + missed / len(begins)) if missed else None)
 
 
 @dataclass
@@ -162,7 +180,7 @@ class StepBook:
         not count."""
         if begin_ns != self._begin_ns:
             self._begin_ns = begin_ns
-            self._before = {key: row.begins for rows in (self._calls, self._ranges) for key, row in rows.items()}
+            self._before = {key: row.begins for rows in (self._counted(), self._ranges) for key, row in rows.items()}
             self._calls, self._ranges = {}, {}
         for named in ranges:
             if named.name.startswith(_OF_LIBRARIES):
@@ -175,10 +193,9 @@ class StepBook:
 
     def _add_calls(self, calls: CallBatch, begin_ns: int) -> None:
         self._functions.update(calls.functions)
-        may_block = by_number(calls.functions, lambda each: each.kind_of(pageable=True) in _BLOCKS) != 0
-        rows = rows_where(calls.rows, may_block[calls.rows["function"]])
+        rows = rows_where(calls.rows, _BLOCKS[by_number(calls.functions, kind_if_pageable)][calls.rows["function"]])
         kept = ((rows["flags"] & int(CallFlag.NESTED)) == 0) & (rows["began_ns"] >= begin_ns)
-        kept &= np.isin(columns_of(rows, calls.functions).kinds, _BLOCKS)
+        kept &= _BLOCKS[columns_of(rows, calls.functions).kinds]
         rows = rows_where(rows, kept)
         if not len(rows):
             return
@@ -197,7 +214,12 @@ class StepBook:
                 if len(self._calls) >= MOST_CALLS:
                     continue
                 self._calls[key] = _CallSteps(self._begins(key))
-            self._calls[key].add(begins[first:last])
+            self._calls[key].note(begins[first:last])
+
+    def _counted(self) -> dict[_Key, _CallSteps]:
+        for row in self._calls.values():
+            row.count()
+        return self._calls
 
     def step_of(self, threads: Iterable[int]) -> Step | None:
         """The step of a sequence of ``threads``; None if none of their ranges and blocking calls is regular.
@@ -225,7 +247,7 @@ class StepBook:
         """How many steps of a sequence of ``threads`` began in each bin, by the range or call of which most are about
         as long as the one before; None without any that is so regular."""
         mine = set(threads)
-        for rows in (self._ranges, self._calls):
+        for rows in (self._ranges, self._counted()):
             regular = [
                 (row.regular, row) for key, row in rows.items() if key.thread in mine and row.regular >= LEAST_NEAR
             ]
@@ -250,7 +272,7 @@ class StepBook:
     def _call_of(self, threads: set[int]) -> Step | None:
         steps = [
             (_share_near(row.counts, step.ns), step)
-            for key, row in self._calls.items()
+            for key, row in self._counted().items()
             if key.thread in threads
             for function in (self._functions.get(key.function, ""),)
             if (step := _step(row.counts, thread=key.thread, function=function, bytes=key.bytes)) is not None
@@ -281,7 +303,7 @@ def _step(counts: Int64s, *, thread: int, function: str = "", bytes: int = 0, ra
 
 
 def _bucket(ns: Int64s) -> Int64s:
-    return np.clip(np.round(_IN_OCTAVE * np.log2(np.maximum(ns, 1))), 0, _BUCKETS - 1).astype(np.int64)
+    return int64s(np.minimum(np.rint(_IN_OCTAVE * np.log2(np.maximum(ns, 1))), _BUCKETS - 1))
 
 
 def _middle(bucket: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.instants import COPY, Flags
-from stallprobes.watch.division.pending import column
+from stallprobes.watch.division.pending import column, streams_of
 from stallprobes.watch.division.result import LEAST_FEW
 from stallprobes.watch.intervals import Int64s, distinct, int64s
 
@@ -21,6 +21,12 @@ _STARTS_NS = 10_000
 _LEAST_HELD_NS = 20_000
 # Largest number of streams that have sums of their own. All other streams share one sum.
 _MOST_STREAMS = 64
+# Columns of the sums: two numbers, and times in ns.
+# _OPERATIONS, _SUBMITTED: number of operations, and of calls that submitted operations.
+# _KERNELS, _FEW: time of kernels, and of kernels with few blocks.
+# _ORDERED: time for which kernels could have run beside the kernel of another stream.
+# _STREAMS: first of the columns with the time of a stream's operations.
+_OPERATIONS, _SUBMITTED, _KERNELS, _FEW, _ORDERED, _STREAMS = range(6)
 
 
 class WorkSpread(NamedTuple):
@@ -40,39 +46,43 @@ class WorkSpread(NamedTuple):
 
 
 class StreamSums:
-    """Sums of the time of operations since ``origin_ns``: by stream, of kernels, and of kernels with few blocks."""
+    """Sums of operations since ``origin_ns``: number, and time by stream, of kernels, and of kernels with few
+    blocks."""
 
     def __init__(self, origin_ns: int) -> None:
-        self._origin_ns = origin_ns
-        self._streams: dict[int, BinnedSums] = {}
-        self._kernels, self._few, self._ordered = (BinnedSums(origin_ns, columns=1) for _ in range(3))
+        self._sums = BinnedSums(origin_ns, columns=_STREAMS + 1)
+        # The column of each stream.
+        self._columns: dict[int, int] = {}
 
-    def add(self, rows: Rows, chosen: Flags) -> None:
-        """Add the ``chosen`` operations (OPERATION), at their ends."""
-        every = slice(None) if chosen.all() else np.flatnonzero(chosen)
-        ends, starts, contexts, streams = (column(rows, name)[every] for name in ("end", "start", "context", "stream"))
-        lasted, ends, streams = ends - starts, ends - 1, contexts << 32 | streams
+    def add(self, rows: Rows, called: Flags) -> None:
+        """Add operations (OPERATION), at their ends; of those ``called``, each has a call of its own."""
+        if not len(rows):
+            return
+        ends, starts = column(rows, "end"), column(rows, "start")
+        lasted, streams, few = ends - starts, streams_of(rows), rows["few"]
         present = distinct(streams)
-        if len(present) > 1:
-            few = rows["few"][every]
-            add_at(
-                self._ordered, ends[few], _ordered_ns(starts, ends + 1, streams, column(rows, "returned")[every], few)
-            )
         for stream in present.tolist():
-            key = stream if stream in self._streams or len(self._streams) < _MOST_STREAMS else -1
-            same = streams == stream
-            add_at(self._streams.setdefault(key, BinnedSums(self._origin_ns, columns=1)), ends[same], lasted[same])
-        kernels, few = rows["kind"][every] != COPY, rows["few"][every]
-        for sums, kind in ((self._kernels, kernels), (self._few, few)):
-            if kind.any():
-                add_at(sums, ends[kind], lasted[kind])
+            if len(self._columns) < _MOST_STREAMS:
+                self._columns.setdefault(stream, _STREAMS + len(self._columns))
+        columns = [self._columns.get(stream, _STREAMS + _MOST_STREAMS) for stream in present.tolist()]
+        self._sums.widen(max(columns) + 1)
+        add_at(self._sums, ends - 1, _OPERATIONS, None, called, lasted * (rows["kind"] != COPY), lasted * few)
+        if len(columns) == 1:
+            add_at(self._sums, ends - 1, columns[0], lasted)
+            return
+        add_at(self._sums, ends - 1, int64s(columns)[present.searchsorted(streams)], lasted)
+        ordered_ns = _ordered_ns(starts, ends, streams, column(rows, "returned"), few)
+        add_at(self._sums, ends[few] - 1, _ORDERED, ordered_ns)
+
+    def counts(self, times: Times) -> tuple[int, int]:
+        """The number of operations in ``times``, and of the calls that submitted them."""
+        operations, submitted, *_ = self._sums.during(times).sum(axis=0).tolist()
+        return operations, submitted
 
     def use(self, times: Times) -> WorkSpread:
         """How the work in ``times`` is spread."""
-        ordered_ns = int(self._ordered.during(times).sum())
-        streams = [int(sums.during(times).sum()) for sums in self._streams.values()]
-        kernels, few = (int(sums.during(times).sum()) for sums in (self._kernels, self._few))
-        busiest_ns = max(streams, default=0)
+        _, _, kernels, few, ordered_ns, *streams = self._sums.during(times).sum(axis=0).tolist()
+        busiest_ns = max(streams)
         return WorkSpread(
             few / kernels if kernels else 0.0,
             busiest_ns / sum(streams) if any(streams) else 1.0,

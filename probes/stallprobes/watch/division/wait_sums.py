@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stallprobes.watch.division.binned_sums import BinnedSums, Times
+from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.result import WaitShare
 from stallprobes.watch.division.wait_weights import WaitWeights
-from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.intervals import Int64s, distinct, int64s
 
 # Largest number of functions that have sums of their own: the functions that waited first. Reason: programs use two or
 # three functions that wait.
@@ -28,22 +28,14 @@ class WaitSums:
         # The place of each function's columns, by its number.
         self._places: dict[int, int] = {}
 
-    def add(self, waits: WaitWeights, begin_ns: int, end_ns: int) -> None:
-        """Add the waits that returned in a slice of time."""
-        if not len(waits.ends):
-            return
-        self._sums.borders(begin_ns, end_ns)
-        bins = (np.minimum(waits.ends, end_ns - 1) - self._sums.origin_ns) // self._sums.width_ns
-        first = int(bins.min())
-        sums = np.zeros((int(bins.max()) - first + 1, MOST_FUNCTIONS * _COLUMNS), dtype=np.int64)
-        for function in np.unique(waits.functions).tolist():
+    def add(self, waits: WaitWeights, end_ns: int) -> None:
+        """Add the waits that returned in a slice of time until ``end_ns``."""
+        for function in distinct(waits.functions).tolist():
             place = self._places.setdefault(function, len(self._places))
             if place < MOST_FUNCTIONS:
                 mine = waits.functions == function
-                columns = (np.ones(int(mine.sum()), dtype=np.int64), waits.durations[mine], waits.weights[mine])
-                for number, values in enumerate(columns):
-                    np.add.at(sums[:, place * _COLUMNS + number], bins[mine] - first, values)
-        self._sums.add(max(first, 0), sums[max(-first, 0) :])
+                ends = np.minimum(waits.ends[mine], end_ns - 1)
+                add_at(self._sums, ends, place * _COLUMNS, None, waits.durations[mine], waits.weights[mine])
 
     def counts(self, borders: Int64s) -> Int64s:
         """The number of waits that returned from each of ``borders`` (ns) to before the next."""

@@ -10,8 +10,8 @@ from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.instants import SequenceTimes
 from stallprobes.watch.intervals import Int64s, int64s
 
-# Kinds of calls that wait for the GPU's work.
-_WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
+# Flags by number of CallKind: a call of this kind waits for the GPU's work.
+_WAITING = np.array([kind in (CallKind.WAITS, CallKind.COPIES, CallKind.FREES) for kind in CallKind])
 
 
 class WaitWeights(NamedTuple):
@@ -45,12 +45,13 @@ def _columns(times: SequenceTimes, begin_ns: int, end_ns: int) -> tuple[list[Int
     """Begins, ends and functions of the waits of each thread."""
     begins, ends, functions = [int64s([])], [int64s([])], [int64s([])]
     for calls in times.threads.values():
+        waits = np.flatnonzero(_WAITING[calls.kinds])
+        returned = calls.spans.ends[waits]
         # At its end, a slice may leave a gap open.
-        chosen = (calls.spans.ends < end_ns) | ((calls.spans.ends == end_ns) & times.ended)
-        chosen &= np.isin(calls.kinds, _WAITING) & (calls.spans.ends >= begin_ns)
+        chosen = (returned >= begin_ns) & ((returned < end_ns) | ((returned == end_ns) & times.ended))
         if chosen.any() and len(calls.functions):
-            chosen &= times.recorded.contain(calls.spans.ends)
-            begins.append(calls.spans.begins[chosen])
-            ends.append(calls.spans.ends[chosen])
-            functions.append(calls.functions[chosen])
+            waits = waits[chosen & times.recorded.contain(returned)]
+            begins.append(calls.spans.begins[waits])
+            ends.append(calls.spans.ends[waits])
+            functions.append(calls.functions[waits])
     return begins, ends, functions

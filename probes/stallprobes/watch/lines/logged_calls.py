@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,8 @@ from stallprobes.watch.division.polls import Polls
 from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s, numbered
 from stallprobes.watch.reading.process import CallBatch
 
+# Property of a function: it submits work.
+_submits = attrgetter("submits")
 # Kinds of calls that wait for the GPU's work: waits, copies that block, and frees.
 WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
 # Flags by number of CallKind: a call of this kind waits. The last flag is for the time between calls, whose number is
@@ -72,8 +75,7 @@ class LoggedCalls:
     def of(cls, batch: CallBatch) -> LoggedCalls:
         """Outermost calls of a batch."""
         rows = batch.rows
-        nested = (rows["flags"] & int(CallFlag.NESTED)) != 0
-        rows = rows_where(rows, ~nested) if nested.any() else rows
+        rows = rows_where(rows, (rows["flags"] & int(CallFlag.NESTED)) == 0)
         runs, begins = Polls.of(rows, batch.functions), np.array(rows["began_ns"], dtype=np.int64)
         polls = np.zeros(len(rows), dtype=np.bool_)
         if len(runs.last):
@@ -88,7 +90,7 @@ class LoggedCalls:
         if staged.any():
             staged &= rows["target"] != int(MemoryKind.PAGEABLE)
             kinds[staged], holds[staged] = int(CallKind.SUBMITS), int(HostTask.NOTHING)
-        submits = by_number(batch.functions, lambda each: each.submits) != 0
+        submits = by_number(batch.functions, _submits) != 0
         ending = submits[functions] | (blocked & _ENDS_WORK[kinds])
         return cls(begins, ends, functions, kinds, holds, threads, contexts, ending, polls)
 

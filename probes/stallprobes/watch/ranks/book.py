@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.watch.division.binned_sums import BinnedSums, since
+from stallprobes.watch.division.binned_sums import BinnedSums, add_at, since
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.division.parts import ORDER
@@ -25,7 +25,6 @@ from stallprobes.watch.ranks.series import (
     SequenceTrack,
     Series,
     SeriesKey,
-    add_to_bins,
     kernels_of,
 )
 
@@ -398,10 +397,8 @@ class RankBook:
         for number, key in enumerate(keys):
             chosen = new & rounds.present[number] & together
             sums = self._members.setdefault(key, BinnedSums(self._origins[key.sequence.process], columns=3))
-            values = np.stack(
-                (rounds.communicates[number], rounds.exposed[number], np.ones_like(ends)), axis=1
-            )  # fmt: skip
-            add_to_bins(sums, ends[chosen], values[chosen])
+            times = (each[number][chosen] for each in (rounds.communicates, rounds.exposed))
+            add_at(sums, ends[chosen], 0, *times, None)
             for late in set(rounds.last[chosen & (rounds.waits[number] > 0)].tolist()):
                 pair = key, keys[late]
                 if pair not in self._pairs:
@@ -433,7 +430,7 @@ class RankBook:
         values[compared, WAITS_OF_PARTS] = values[compared, WAITS]
         values[compared, WAITS_OF_PARTS + 1 :] = rounds.parts[late][compared] - rounds.parts[number][compared]
         kept = waited | compared
-        add_to_bins(sums, ends[kept], values[kept])
+        add_at(sums, ends[kept], 0, *values[kept].T)
 
     def _until(self, communicator: _Communicator) -> int:
         """Until when (ns) the kernels of all members are known."""

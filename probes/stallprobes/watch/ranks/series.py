@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stallprobes.records.rows import Rows, joined, rows_where
-from stallprobes.watch.division.binned_sums import BinnedSums
+from stallprobes.watch.division.binned_sums import BinnedSums, add_at
 from stallprobes.watch.division.collectives import COLLECTIVE, CollectiveBatch, is_nccl, operation_of
 from stallprobes.watch.division.instants import NO_SPANS, CoveredTime, Flags, Spans, united
 from stallprobes.watch.intervals import Int64s, int64s
@@ -73,7 +73,7 @@ class Series:
         """Add kernels, in the order of their ends."""
         self.rows = joined(COLLECTIVE, (self.rows, rows))[-MOST_KERNELS:]
         times = exposed.before(int64s(rows["end"])) - exposed.before(int64s(rows["start"]))
-        add_to_bins(self.sums, int64s(rows["end"]), np.stack((times, np.ones_like(times)), axis=1))
+        add_at(self.sums, int64s(rows["end"]), 0, times, None)
 
     def drop_before(self, time_ns: int) -> None:
         """Drop kernels that ended before."""
@@ -145,19 +145,6 @@ def kernels_of(rows: Rows, mine: SequenceTrack, other: SequenceTrack, numbers: K
     distinct, places = np.unique(names, return_inverse=True)
     operations = int64s([numbers.operations[name] for name in distinct.tolist()])[places.reshape(-1)]
     return Kernels(int64s(rows["start"]), ends, names, operations, mine.knows(ends) & other.knows(ends))
-
-
-def add_to_bins(sums: BinnedSums, times: Int64s, values: Int64s) -> None:
-    """Add ``values`` (int64[n][columns]) to the bins of ``times``."""
-    if not len(times):
-        return
-    times = np.maximum(times, sums.origin_ns)
-    sums.borders(int(times.min()), int(times.max()) + 1)
-    places = (times - sums.origin_ns) // sums.width_ns
-    first = int(places.min())
-    sums_of_bins = np.zeros((int(places.max()) - first + 1, values.shape[1]), dtype=np.int64)
-    np.add.at(sums_of_bins, places - first, values)
-    sums.add(first, sums_of_bins)
 
 
 def _after(spans: Spans, time_ns: int) -> Spans:

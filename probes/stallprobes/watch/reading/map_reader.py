@@ -193,7 +193,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         oldest = self._number(self._header()["records"]) - self._places + 1
         numbers = np.arange(first, first + len(rows))
         complete = (rows["sequence"] == 2 * numbers.astype(np.uint64) + 2) & (numbers >= oldest)
-        kept = rows if complete.all() else rows_where(rows, complete)
+        kept = rows_where(rows, complete)
         if not of_kinds(kept, *layout.READABLE).all():
             raise self._damaged("has a record of an unknown kind")
         if (kept["bytes"] > MOST_IN_RECORD).any():
