@@ -105,6 +105,17 @@ def test_the_effect_of_each_aggressor_is_known_after_its_turns(monkeypatch: pyte
     assert world.aggressors.stopped
 
 
+def test_one_that_had_no_turn_until_the_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({}, monkeypatch)
+    trial = BesideTrial(world.make, ("spin", "dram"), complete_after=6)
+    while len(trial._turns) < 2:
+        world.look(trial)
+    trial.close()
+    rows = effects(trial)
+    assert set(rows) == {"spin", "dram"}
+    assert sorted(row.reason for row in rows.values()) == ["1 of at least 3 turns", "no turn of it has ended"]
+
+
 def test_turns_hold_whole_steps_that_began_after_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World({"spin": 28 * MS}, monkeypatch)
     trial = BesideTrial(world.make, ("spin",), complete_after=3)
@@ -154,10 +165,13 @@ def test_nothing_begins_before_the_steady_state(monkeypatch: pytest.MonkeyPatch)
     world.findings = world.findings.changed(processes=(early,))
     trial = BesideTrial(world.make, ("spin",), complete_after=4)
     world.run(trial, 20)
-    assert (world.asked, trial.started) == ([], False)
+    assert world.asked == []
     result = trial.result()
     assert result is not None
-    assert result.problem == "No aggressor has run: the trial waits for its steady state, and regular steps."
+    assert result.problem == "No aggressor has run so far: the program has no steady state with regular steps yet."
+    assert result.rows == ()
+    trial.close()
+    assert trial.result() == result
 
 
 def test_an_aggressor_that_does_not_run_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
