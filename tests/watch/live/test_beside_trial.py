@@ -8,7 +8,7 @@ import pytest
 
 from factories.beside import FakeAggressors
 from factories.watch_moments import findings
-from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.attribution.findings import GpuSharer, WatchFindings
 from stallprobes.watch.beside.result import BesideOutcome, BesideRow, BesideUnit
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.result import ProcessDivision
@@ -103,6 +103,17 @@ def test_the_effect_of_each_aggressor_is_known_after_its_turns(monkeypatch: pyte
     assert 0 < result.on_ns < 60 * S
     trial.close()
     assert world.aggressors.stopped
+
+
+def test_aggressors_are_no_processes_that_share_the_gpu_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({}, monkeypatch)
+    trial = BesideTrial(world.make, ("spin",))
+    world.run(trial, 1)
+    (process,) = world.findings.processes
+    sharers = tuple(GpuSharer(pid=pid, name="python3", watched=False) for pid in (4242, 4243))
+    found = trial.with_effects(world.findings.changed(processes=(process.changed(sharers=sharers),)))
+    assert [each.pid for each in found.processes[0].sharers] == [4243]
+    assert found.beside == trial.result()
 
 
 def test_one_that_had_no_turn_until_the_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

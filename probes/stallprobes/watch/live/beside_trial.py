@@ -96,6 +96,11 @@ class AggressorProcess(Protocol):
         """The SM clock of the GPU; None if not known."""
         ...
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Their processes."""
+        ...
+
     def stop(self) -> None:
         """End their process."""
         ...
@@ -151,6 +156,7 @@ class BesideTrial:
         self._asked = self._chosen
         self._aggressors: AggressorProcess | None = None
         self._starting: threading.Thread | None = None
+        self._pids: set[int] = set()
         self._closed = False
         self._turns: list[Turn] = []
         self._void: dict[str, int] = {}
@@ -207,9 +213,8 @@ class BesideTrial:
     def present(self) -> BesideMoment:
         """What it does now, for a screen."""
         divider, target = self._divider, self.target
-        begins, turns = int64s([]), ()
-        if divider is not None and target is not None:
-            begins, turns = divider.step_begins(target.step), divider.turns.last()
+        turns = () if divider is None else divider.turns.last()
+        begins = int64s([]) if divider is None or target is None else divider.step_begins(target.step)
         return BesideMoment(self._chosen, self.running, self.waits_for, self.problem, begins, turns)
 
     @property
@@ -267,6 +272,14 @@ class BesideTrial:
             return
         if self._aggressors is not None and self._divider is not None:
             self._turn(self._aggressors, self._divider, now_ns)
+
+    def with_effects(self, findings: WatchFindings) -> WatchFindings:
+        """Findings with the effects so far; aggressors are no processes that happen to share the GPU."""
+        processes = tuple(
+            process.changed(sharers=tuple(each for each in process.sharers if each.pid not in self._pids))
+            for process in findings.processes
+        )
+        return findings.changed(processes=processes, beside=self.result())
 
     def result(self) -> BesideResult | None:
         """The effects so far; None if no aggressor was chosen until now."""
@@ -350,6 +363,7 @@ class BesideTrial:
                 self._fail(f"No aggressor has run ({kind_and_text(error)}); this is a defect of stallscope.")
             else:
                 self._aggressors = aggressors
+                self._pids |= set(aggressors.pids)
                 if self._closed:
                     aggressors.stop()
 
