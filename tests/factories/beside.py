@@ -63,6 +63,7 @@ class FakeAggressors:
     refusal: str = ""
     running: str = ""
     stopped: bool = False
+    pids: tuple[int, ...] = (4242,)
     switched: list[tuple[int, str]] = field(default_factory=list)
     sm_clock_mhz: float | None = 1980.0
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +64,12 @@ def watch(programs: Programs, folder: Path, pid: int, *arguments: str) -> subpro
 
 def engine_of(watching: subprocess.Popen[str]) -> int | None:
     """The process of the aggressors, None before it runs."""
+    assert watching.poll() is None, watching.communicate()
     for pid in children(watching.pid):
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if b"stallprobes.engine.main" in command:
-            return pid
+        # Other children, such as the attacher, end meanwhile.
+        with suppress(OSError):
+            if b"stallprobes.engine.main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
     return None
 
 

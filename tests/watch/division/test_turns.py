@@ -86,6 +86,9 @@ def test_what_bounds_a_program_is_of_the_time_without_an_aggressor() -> None:
     assert found is not None
     (sequence,) = found.sequences
     assert sequence.phases == ()
+    assert sequence.step is not None
+    # From 4 s on, when it is known that it is steady.
+    assert sequence.step.steps == pytest.approx(100, abs=5)
     assert sequence.share(Part.KERNELS) == pytest.approx(0.88, abs=0.02)
     inside = divider.parts_in_turns(sequence.threads, 0)["spin"]
     assert int(inside.sum()) == pytest.approx(3_000 * MS, rel=0.01)

@@ -8,7 +8,7 @@ import pytest
 
 from factories.beside import FakeAggressors
 from factories.watch_moments import findings
-from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.attribution.findings import GpuSharer, WatchFindings
 from stallprobes.watch.beside.result import BesideOutcome, BesideRow, BesideUnit
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.result import ProcessDivision
@@ -105,6 +105,28 @@ def test_the_effect_of_each_aggressor_is_known_after_its_turns(monkeypatch: pyte
     assert world.aggressors.stopped
 
 
+def test_aggressors_are_no_processes_that_share_the_gpu_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({}, monkeypatch)
+    trial = BesideTrial(world.make, ("spin",))
+    world.run(trial, 1)
+    (process,) = world.findings.processes
+    sharers = tuple(GpuSharer(pid=pid, name="python3", watched=False) for pid in (4242, 4243))
+    found = trial.with_effects(world.findings.changed(processes=(process.changed(sharers=sharers),)))
+    assert [each.pid for each in found.processes[0].sharers] == [4243]
+    assert found.beside == trial.result()
+
+
+def test_one_that_had_no_turn_until_the_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({}, monkeypatch)
+    trial = BesideTrial(world.make, ("spin", "dram"), complete_after=6)
+    while len(trial._turns) < 2:
+        world.look(trial)
+    trial.close()
+    rows = effects(trial)
+    assert set(rows) == {"spin", "dram"}
+    assert sorted(row.reason for row in rows.values()) == ["1 of at least 3 turns", "no turn of it has ended"]
+
+
 def test_turns_hold_whole_steps_that_began_after_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World({"spin": 28 * MS}, monkeypatch)
     trial = BesideTrial(world.make, ("spin",), complete_after=3)
@@ -154,10 +176,13 @@ def test_nothing_begins_before_the_steady_state(monkeypatch: pytest.MonkeyPatch)
     world.findings = world.findings.changed(processes=(early,))
     trial = BesideTrial(world.make, ("spin",), complete_after=4)
     world.run(trial, 20)
-    assert (world.asked, trial.started) == ([], False)
+    assert world.asked == []
     result = trial.result()
     assert result is not None
-    assert result.problem == "No aggressor has run: the trial waits for its steady state, and regular steps."
+    assert result.problem == "No aggressor has run so far: the program has no steady state with regular steps yet."
+    assert result.rows == ()
+    trial.close()
+    assert trial.result() == result
 
 
 def test_an_aggressor_that_does_not_run_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -295,7 +295,7 @@ class ProcessDivider:
             return
         if self._start_up is None:
             self._start_up = StartUp(process.started.monotonic_ns, process.late)
-            self._steps = StepBook(self._start_up.began_ns)
+            self._steps = StepBook(self._start_up.began_ns, self.turns)
             self._done_ns = self._fed_ns = process.started.monotonic_ns
         self._process, self._ended, self._cpu = process, ended, cpu
         self._note_losses(process, records.missed, calls.missed, now_ns)

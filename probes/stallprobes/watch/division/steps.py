@@ -15,6 +15,7 @@ from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import rows_at, rows_where
 from stallprobes.watch.division.binned_sums import BinnedSums, add_at
 from stallprobes.watch.division.call_columns import by_number, columns_of, kind_if_pageable
+from stallprobes.watch.division.turns import TurnTimes
 from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch, NamedRange
 
@@ -88,9 +89,11 @@ class _RangeKey(NamedTuple):
 
 @dataclass
 class _CallSteps:
-    """The times from one call to the next: ``counts`` by bucket, and when they began."""
+    """The times from one call to the next: ``counts`` by bucket, and when they began. Those in which an aggressor of
+    ``turns`` may run are not counted."""
 
     begins: BinnedSums
+    turns: TurnTimes
     counts: Int64s = field(default_factory=lambda: int64s(np.zeros(_BUCKETS)))
     last_ns: int = 0
     # Times that are near the one before, and all that have one before.
@@ -123,7 +126,9 @@ class _CallSteps:
     def add(self, begins: Int64s, missed: int = 0) -> None:
         """Add ``begins``, before which ``missed`` ones are not known."""
         every = begins if missed or not self.last_ns else np.append(self.last_ns, begins)
-        periods = every[1:] - every[:-1]
+        # Beside an aggressor, steps take longer.
+        undisturbed = ~self.turns.disturb(every)
+        periods = (every[1:] - every[:-1])[undisturbed[1:] & undisturbed[:-1]]
         self.counts += np.bincount(_bucket(periods), minlength=_BUCKETS)
         self.last_ns = int(begins[-1])
         self.recent = int64s(np.concatenate((self.recent, begins))[-_MOST_BEGINS:])
@@ -163,9 +168,9 @@ class StepBook:
     """The times from one NVTX range to the next of the same thread and name, and from one blocking call to the next of
     the same thread, function and size."""
 
-    def __init__(self, origin_ns: int = 0) -> None:
-        """``origin_ns`` is where the first bin of ``begins_of`` begins."""
-        self._origin_ns = origin_ns
+    def __init__(self, origin_ns: int = 0, turns: TurnTimes | None = None) -> None:
+        """``origin_ns`` is where the first bin of ``begins_of`` begins. ``turns`` are those of an experiment beside."""
+        self._origin_ns, self._turns = origin_ns, turns or TurnTimes()
         self._functions: dict[int, str] = {}
         # Begins of the last blocking calls of any kind.
         self.blocking: Int64s = NONE
@@ -187,7 +192,7 @@ class StepBook:
                 continue
             key = _RangeKey(named.thread, named.place)
             if key not in self._ranges:
-                self._ranges[key] = _RangeSteps(self._begins(key), name=named.name)
+                self._ranges[key] = _RangeSteps(self._begins(key), self._turns, name=named.name)
             self._ranges[key].add_ranges(named, begin_ns)
         self._add_calls(calls, begin_ns)
 
@@ -213,7 +218,7 @@ class StepBook:
             if key not in self._calls:
                 if len(self._calls) >= MOST_CALLS:
                     continue
-                self._calls[key] = _CallSteps(self._begins(key))
+                self._calls[key] = _CallSteps(self._begins(key), self._turns)
             self._calls[key].note(begins[first:last])
 
     def _counted(self) -> dict[_Key, _CallSteps]:

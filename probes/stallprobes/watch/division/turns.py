@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stallprobes.watch.division.binned_sums import Times
-from stallprobes.watch.division.instants import Instants
+from stallprobes.watch.division.instants import Flags, Instants
 from stallprobes.watch.division.parts import ORDER
 from stallprobes.watch.intervals import FOREVER, Int64s, int64s
 
@@ -53,6 +53,14 @@ class TurnTimes:
     def sums(self, key: tuple[int, int]) -> dict[str, Int64s]:
         """The time (ns) of each part of a sequence in all turns of each kind."""
         return dict(self._sums.get(key, {}))
+
+    def disturb(self, times: Int64s) -> Flags:
+        """Which of some times lie in turns with an aggressor, or in which one begins or ends."""
+        flags = np.zeros(len(times), dtype=np.bool_)
+        for kind, begin_ns, end_ns in self._turns:
+            if kind != NO_AGGRESSOR and len(times) and end_ns > times[0]:
+                flags |= (times >= begin_ns) & (times < end_ns)
+        return flags
 
     def without(self, times: Times, kind: str, before_ns: int) -> Times:
         """``times`` without all turns but those of ``kind``, and without ``before_ns`` before each."""

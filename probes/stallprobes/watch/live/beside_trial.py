@@ -18,7 +18,7 @@ import numpy as np
 from stallprobes.errors import BesideRefused, kind_and_text
 from stallprobes.verdicts.experiment import round_order
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
-from stallprobes.watch.beside.result import BesideResult, BesideRow, BesideUnit
+from stallprobes.watch.beside.result import BesideResult, BesideUnit
 from stallprobes.watch.beside.turn_statistics import Turn, row_of
 from stallprobes.watch.beside_text import row_text
 from stallprobes.watch.division.divider import ProcessDivider
@@ -96,6 +96,11 @@ class AggressorProcess(Protocol):
         """The SM clock of the GPU; None if not known."""
         ...
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Their processes."""
+        ...
+
     def stop(self) -> None:
         """End their process."""
         ...
@@ -147,8 +152,11 @@ class BesideTrial:
         self.running = NO_AGGRESSOR
         self._make, self._complete_after = make, complete_after
         self._chosen: tuple[str, ...] = tuple(chosen)
+        # All that were chosen until now, the last one last.
+        self._asked = self._chosen
         self._aggressors: AggressorProcess | None = None
         self._starting: threading.Thread | None = None
+        self._pids: set[int] = set()
         self._closed = False
         self._turns: list[Turn] = []
         self._void: dict[str, int] = {}
@@ -163,7 +171,6 @@ class BesideTrial:
         self._steady_since_ns: int | None = None
         self._looked_ns = 0
         self._divider: ProcessDivider | None = None
-        self._rows: tuple[BesideRow, ...] = ()
 
     # What is chosen.
 
@@ -181,6 +188,7 @@ class BesideTrial:
             if self.problem:
                 self._aggressors = self._starting = self.target = self._switched_ns = None
                 self.problem = ""
+            self._asked = (*(each for each in self._asked if each != name), name)
         self._chosen = (*left, name) if on else left
 
     def choose_none(self) -> None:
@@ -202,23 +210,12 @@ class BesideTrial:
         """True while turns are made, which end only after a reading."""
         return bool(self._chosen) and not self._closed and not self.problem
 
-    @property
-    def started(self) -> bool:
-        """True once aggressors have been started, or refused."""
-        return self._starting is not None or bool(self.problem)
-
     def present(self) -> BesideMoment:
         """What it does now, for a screen."""
         divider, target = self._divider, self.target
-        known = divider is not None and target is not None
-        return BesideMoment(
-            self._chosen,
-            self.running,
-            self.waits_for,
-            self.problem,
-            divider.step_begins(target.step) if known and divider and target else int64s([]),
-            divider.turns.last() if divider is not None else (),
-        )
+        turns = () if divider is None else divider.turns.last()
+        begins = int64s([]) if divider is None or target is None else divider.step_begins(target.step)
+        return BesideMoment(self._chosen, self.running, self.waits_for, self.problem, begins, turns)
 
     @property
     def waits_for(self) -> str:
@@ -276,13 +273,21 @@ class BesideTrial:
         if self._aggressors is not None and self._divider is not None:
             self._turn(self._aggressors, self._divider, now_ns)
 
+    def with_effects(self, findings: WatchFindings) -> WatchFindings:
+        """Findings with the effects so far; aggressors are no processes that happen to share the GPU."""
+        processes = tuple(
+            process.changed(sharers=tuple(each for each in process.sharers if each.pid not in self._pids))
+            for process in findings.processes
+        )
+        return findings.changed(processes=processes, beside=self.result())
+
     def result(self) -> BesideResult | None:
-        """The effects so far; None without any aggressor chosen until now."""
+        """The effects so far; None if no aggressor was chosen until now."""
         target, aggressors = self.target, self._aggressors
-        names = list(dict.fromkeys((*self._chosen, *(turn.aggressor for turn in self._turns), *self._void_why)))
-        names = [name for name in names if name != NO_AGGRESSOR]
-        if not names and not self.problem:
+        if not self._asked:
             return None
+        # Without any turn, nothing is to be said of each of them.
+        names = self._asked if self._turns or self._void else ()
         unit = BesideUnit.STEP if target is None or target.step is not None else BesideUnit.WAIT
         parts: dict[str, Int64s] = {}
         if target is not None and self._divider is not None:
@@ -306,8 +311,12 @@ class BesideTrial:
 
     @property
     def _not_begun(self) -> str:
-        waits = self.waits_for
-        return f"No aggressor has run: the trial waits for {waits}." if waits and not self._turns else ""
+        """Why nothing has run, if that is so, as a sentence."""
+        if self._aggressors is not None:
+            return ""
+        if self.target is None:
+            return "No aggressor has run so far: the program has no steady state with regular steps yet."
+        return "No aggressor has run so far: their process is being started."
 
     @property
     def _refused(self) -> dict[str, str]:
@@ -354,6 +363,7 @@ class BesideTrial:
                 self._fail(f"No aggressor has run ({kind_and_text(error)}); this is a defect of stallscope.")
             else:
                 self._aggressors = aggressors
+                self._pids |= set(aggressors.pids)
                 if self._closed:
                     aggressors.stop()
 

@@ -100,7 +100,7 @@ class LiveProgram:
     def findings(self) -> WatchFindings:
         """The findings by all readings so far."""
         findings = self._analysis.findings()
-        return findings if self.trial is None else findings.changed(beside=self.trial.result())
+        return findings if self.trial is None else self.trial.with_effects(findings)
 
     def update(
         self,
