@@ -465,20 +465,23 @@ uint32_t ss_stack_of_lock_holder(const void *thread)
     return holder && holder != thread ? ss_stack_of_python(holder) : 0;
 }
 
-/* The place of the stack of the thread that has the RLock for which the thread with Python's state ``thread`` and the
- * system's ``number`` sleeps; 0 if it sleeps for none, or that is not known. */
-uint32_t ss_stack_of_rlock_holder(const void *thread, uint32_t number)
+/* The place of the stack of the thread that has the lock of the module threading for which the thread with Python's state
+ * ``thread`` and the system's ``number`` sleeps; 0 if it sleeps for none, or that is not known. */
+uint32_t ss_stack_of_lock_owner(const void *thread, uint32_t number)
 {
     const struct ss_python_layout *layout = &python.layout;
     struct scratch *scratch = claim_scratch();
-    struct ss_python_rlock lock;
+    struct ss_awaited_lock lock;
     uint64_t word;
     if (!scratch)
         return 0;
     /* Most threads do not sleep so, which takes less time to see. */
-    int sleeps = !ss_find_awaited_word(number, &word) && !ss_find_python_rlock(layout, &scratch->pipe, thread, &lock) &&
+    int sleeps = !ss_find_awaited_word(number, &word) && !ss_find_awaited_lock(layout, &scratch->pipe, thread, &lock) &&
                  (!lock.word || lock.word == word);
-    const void *holder = sleeps ? ss_python_thread(layout, &scratch->pipe, thread, lock.owner) : NULL;
+    const void *holder = NULL;
+    if (sleeps)
+        holder = lock.owner ? ss_python_thread(layout, &scratch->pipe, thread, lock.owner)
+                            : ss_python_thread_within(layout, &scratch->pipe, thread, lock.object);
     ss_store_release(scratch->used, 0);
     return holder && holder != thread ? ss_stack_of_python(holder) : 0;
 }

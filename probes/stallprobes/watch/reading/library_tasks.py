@@ -17,7 +17,7 @@ from stallprobes.native.layouts.driver_calls import CallKind, function_of
 _FRAME, _FUNCTION = "\0", "\n"
 
 
-class Traits(NamedTuple):
+class TaskTraits(NamedTuple):
     """A task in words: what is done, as a clause, and what helps; and the pattern of its stacks.
 
     ``is_rare``: only calls are part of it that the program's own work does not make, such as loads of code and waits.
@@ -40,7 +40,7 @@ class LibraryTask(StrEnum):
     PROFILER = "profiler"
 
     @property
-    def traits(self) -> Traits:
+    def traits(self) -> TaskTraits:
         """Its row of the table."""
         return TASKS[self]
 
@@ -51,14 +51,14 @@ _RARE = (CallKind.WAITS, CallKind.FREES, CallKind.LOADS)
 TASKS = {
     # The stack of Python behind each operation of the forward pass, and a read of each gradient, by the engine itself
     # and not by a node of the graph.
-    LibraryTask.ANOMALY: Traits(
+    LibraryTask.ANOMALY: TaskTraits(
         "PyTorch's anomaly detection checks each operation",
         "switch it off (torch.autograd.set_detect_anomaly) unless a NaN is looked for.",
         r"/torch/fx/traceback\.py\nformat_stack\0|\ntorch::autograd::PyAnomalyMetadata::"
         r"|\nat::_ops::(?:isnan|_is_any_true|any|item)::call\([^\0]*\0(?:[^\0]*\n[^\0]*at::Tensor::[^\0]*\0)?"
         r"[^\0]*\ntorch::autograd::Engine::evaluate_function\(",
     ),
-    LibraryTask.CUDNN_SEARCH: Traits(
+    LibraryTask.CUDNN_SEARCH: TaskTraits(
         "cuDNN searches for an algorithm",
         "keep the shapes and types of its inputs the same, as by padding to a few sizes; without "
         "torch.backends.cudnn.benchmark a search is shorter.",
@@ -69,14 +69,14 @@ TASKS = {
         is_rare=True,
     ),
     # Frees inside an allocation.
-    LibraryTask.CACHE_FREE: Traits(
+    LibraryTask.CACHE_FREE: TaskTraits(
         "PyTorch frees memory that it keeps, in order to allocate",
         "its memory is full or in pieces: use less (smaller batches, checkpoints), or set "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
         r"\n(?:cudaFree|cudaDeviceSynchronize|cudaEventSynchronize|cuMemUnmap)\0.*"
         r"\nc10::cuda::CUDACachingAllocator::[^\0]*::(?:malloc|allocate)\(",
     ),
-    LibraryTask.PROFILER: Traits(
+    LibraryTask.PROFILER: TaskTraits(
         "PyTorch's profiler works",
         "record fewer steps (torch.profiler.schedule), or switch it off.",
         r"/torch/(?:profiler/profiler|autograd/profiler_util)\.py\n"
