@@ -347,7 +347,7 @@ class _Read:
             wait_places=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
             lock_holders=self._lock_holders(holders) if _waits_for_python(division) else (),
-            own_lock=min(own_locks.total() / whole.ns, 1.0) if whole.ns else 0.0,
+            own_lock=min(sum(line.own_lock for line in lines), 1.0),
             own_lock_holders=self._lock_holders(own_locks),
             tasks=tuple(self._tasks(threads, places, whole.ns)),
         )
