@@ -786,18 +786,18 @@ static int is_within(struct reader *reader, uint64_t address, const struct frame
 
 /* Whether a thread is inside a with statement of a lock, and waits for no other one, as for a condition, for which it gives
  * the lock back. */
-static int has_lock(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, uint64_t state, uint64_t lock)
+int ss_python_is_within(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread, uint64_t lock)
 {
     /* Largest number of frames that are searched, the innermost first. */
     enum { MOST_SEARCHED = 32 };
     struct reader reader = {.layout = layout, .pipe = pipe};
     struct window window = {.size = 0};
     struct ss_awaited_lock other;
-    uint64_t address = first_frame(&reader, &window, state);
+    uint64_t address = first_frame(&reader, &window, (uint64_t)(uintptr_t)thread);
     for (int number = 0; address && number < MOST_SEARCHED && !reader.failed; number++) {
         struct frame frame = frame_at(&reader, &window, address);
         if (!frame.is_of_c && frame.code && !reader.failed && is_within(&reader, address, &frame, lock))
-            return ss_find_awaited_lock(layout, pipe, (const void *)(uintptr_t)state, &other) || other.object == lock;
+            return ss_find_awaited_lock(layout, pipe, thread, &other) || other.object == lock;
         address = frame.previous;
     }
     return 0;
@@ -817,7 +817,7 @@ const void *ss_python_thread_within(const struct ss_python_layout *layout, struc
             state = links[direction];
             if (!state)
                 break;
-            if (!has_lock(layout, pipe, state, lock))
+            if (!ss_python_is_within(layout, pipe, (const void *)(uintptr_t)state, lock))
                 continue;
             if (found)
                 return NULL;

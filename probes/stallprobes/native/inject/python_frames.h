@@ -42,6 +42,7 @@ uint64_t ss_find_python_lock(struct ss_text_pipe *pipe, uint64_t runtime, uint64
 const void *ss_python_lock_holder(struct ss_text_pipe *pipe, uint64_t address);
 int ss_find_awaited_lock(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
                          struct ss_awaited_lock *found);
+int ss_python_is_within(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread, uint64_t lock);
 const void *ss_python_thread_within(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
                                     uint64_t lock);
 const void *ss_python_thread(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
