@@ -183,12 +183,21 @@ class Memory:
         lock = 1 | 2 * awaited if self.layout.has_mutex else semaphore
         return self.put(struct.pack("<5Q", 1, kind, lock, owner, count - self.layout.has_mutex))
 
-    def frame_with(self, code: int, words: Sequence[int]) -> int:
-        """A frame that works with these words."""
-        self.set_word(code + 64, len(words) | 42 << 32)
-        self.set_word(code + 72, 0)
+    def lock(self, awaited: bool = True, held: bool = True) -> int:
+        """A Lock as until 3.13."""
+        kind = self.put(struct.pack("<4Q", 1, 0, 0, self.put(b"_thread.lock\0")))
+        semaphore = self.put(struct.pack("<II", not held, awaited))
+        return self.put(struct.pack("<5Q", 1, kind, semaphore, 0, 0xAB00 | held))
+
+    def frame_with(self, code: int, words: Sequence[int], instruction: int = 0, exceptions: Sequence[int] = ()) -> int:
+        """A frame that works with these words, of which the last three are its stack, at an instruction of its code."""
+        stack = min(len(words), 3)
+        self.set_word(code + 40, self.bytes(bytes(exceptions)))
+        self.set_word(code + 64, stack | 42 << 32)
+        self.set_word(code + 72, len(words) - stack)
         data = bytearray(self.layout.variables) + struct.pack(f"<{len(words)}Q", *words)
         struct.pack_into("<Q", data, 0, code)
+        struct.pack_into("<Q", data, 56, code + INSTRUCTIONS[self.version] + 2 * instruction)
         at = self.put(bytes(data))
         if self.layout.stack_end:
             self.set_word(at + self.layout.stack_end, at + len(data))
@@ -236,20 +245,27 @@ class FrameReader:
         )
         return text.raw[:got].decode("ascii"), flags.value == CUT
 
-    def rlock_owner(self, memory: Memory, frame: int) -> tuple[int, int] | None:
-        """The owner of the RLock with which ``frame`` of thread 7 works, and the word for which others wait."""
-        used, pipe, found = memory.used, (ctypes.c_int * 2)(*self._ends), (ctypes.c_uint64 * 2)()
+    def awaited_lock(self, memory: Memory, frame: int) -> tuple[int, int, int] | None:
+        """The lock with which ``frame`` of thread 7 works, its owner, and the word for which others wait."""
+        used, pipe, found = memory.used, (ctypes.c_int * 2)(*self._ends), (ctypes.c_uint64 * 3)()
         thread = ctypes.c_void_p(memory.thread(frame, 7))
         memory.used = used
-        failed = self._library.ss_find_python_rlock(ctypes.byref(memory.layout), pipe, thread, found)
-        return None if failed else (found[0], found[1])
+        failed = self._library.ss_find_awaited_lock(ctypes.byref(memory.layout), pipe, thread, found)
+        return None if failed else (found[0], found[1], found[2])
 
     def state_of(self, memory: Memory, thread: int, ident: int) -> int | None:
         """The state of the thread with a number, beginning with another one."""
-        find = self._library.ss_python_thread
+        return self._state("ss_python_thread", memory, thread, ident)
+
+    def state_within(self, memory: Memory, thread: int, lock: int) -> int | None:
+        """The state of the thread that is inside a with statement of a lock, beside another one."""
+        return self._state("ss_python_thread_within", memory, thread, lock)
+
+    def _state(self, function: str, memory: Memory, thread: int, number: int) -> int | None:
+        find = getattr(self._library, function)
         find.restype = ctypes.c_void_p
         pipe = (ctypes.c_int * 2)(*self._ends)
-        found: int | None = find(ctypes.byref(memory.layout), pipe, ctypes.c_void_p(thread), ctypes.c_uint64(ident))
+        found: int | None = find(ctypes.byref(memory.layout), pipe, ctypes.c_void_p(thread), ctypes.c_uint64(number))
         return found
 
     def is_drained(self) -> bool:

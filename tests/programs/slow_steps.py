@@ -1,11 +1,11 @@
 """Slow CUDA calls from known lines of Python code, through the library whose path is the first argument.
 
-python slow_steps.py LIBCUDA steps|deep|short|contended|rlock|prepared|lambda|thread|foreign-thread|close|end|hang
+python slow_steps.py LIBCUDA steps|deep|short|contended|RLock|Lock|prepared|lambda|thread|foreign-thread|close|end|hang
 
 Each call takes 2 ms. steps: five copies, or as many as the next argument says, from one line. deep: as many below 60
 frames. short: so many waits of 0.2 ms from one line, each after work of 0.1 ms before another one. contended: as short,
-beside a thread that computes in Python. rlock: so many queries, each before an RLock is taken, which another thread has
-nearly always. prepared: so many copies, each after 10 ms in which the thread sleeps and 10 ms
+beside a thread that computes in Python. RLock, Lock: so many queries, each after such a lock was taken, which another
+thread has nearly always. prepared: so many copies, each after 10 ms in which the thread sleeps and 10 ms
 in which it computes, at lines of other functions. lambda: one copy from a lambda. thread: one in a thread of Python's.
 foreign-thread: one in a thread that Python does not know. close: the program closes all descriptors and opens a file of
 its own between two copies. end: a call that returns while the interpreter ends. hang: a copy that does not return.
@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager
 
 SOURCE, SIZE, STREAM = ctypes.c_uint64(0x7F0000000000), ctypes.c_size_t(4), ctypes.c_void_p(0x11)
 CALL_NS, LONG_NS, HOUR_NS = 2_000_000, 300_000_000, 3_600_000_000_000
@@ -62,7 +63,7 @@ class Library:
             compute_input()
             self._library.cuEventQuery(None)  # the line behind input
 
-    def locked_steps(self, count: int, lock: threading.RLock) -> None:
+    def locked_steps(self, count: int, lock: AbstractContextManager[object]) -> None:
         """Steps that wait for a lock."""
         self.lasting(0)
         for _ in range(count):
@@ -94,10 +95,10 @@ def compute_for_ever() -> None:
         compute_input()
 
 
-def hold_for_ever(lock: threading.RLock) -> None:
+def hold_for_ever(lock: AbstractContextManager[object]) -> None:
     """As one that works with a lock, of which it lets others have it for moments."""
     while True:
-        with lock, lock:
+        with lock:
             sleep_for_input()
         time.sleep(WORK_NS / 1e9)
 
@@ -147,8 +148,8 @@ def main(path: str, case: str, *more: str) -> None:
     elif case == "contended":
         threading.Thread(target=compute_for_ever, daemon=True).start()
         library.short_steps(int(more[0]))
-    elif case == "rlock":
-        lock = threading.RLock()
+    elif case in ("RLock", "Lock"):
+        lock = getattr(threading, case)()
         threading.Thread(target=hold_for_ever, args=(lock,), daemon=True).start()
         library.locked_steps(int(more[0]), lock)
     elif case == "prepared":

@@ -189,8 +189,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         clause = "it waits in NCCL for ranks that are late in turn"
     if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= 1 - sequence.gpu.share:
         clause = "it waits for Python's global lock"
-    if sequence.verdict is Bound.THREAD and 2 * sequence.rlock >= 1 - sequence.gpu.share:
-        clause = "it waits for an RLock that another thread has"
+    if sequence.verdict is Bound.THREAD and 2 * sequence.own_lock >= 1 - sequence.gpu.share:
+        clause = "it waits for a lock that another thread has"
     if sequence.verdict is Bound.HOST and sequence.collects >= max((1 - sequence.gpu.share) / 2, _LEAST_COLLECTING):
         clause = "Python collects garbage while the GPU waits"
     compiler = max(sequence.lines, key=lambda line: line.compiles).compiler if sequence.lines else None
@@ -409,13 +409,13 @@ def moves_pages(process: ProcessFindings) -> bool:
 
 
 def interpreter_text(sequence: ProgramSequence) -> str:
-    """How long a sequence waits for Python's global lock or an RLock, and how long Python collects garbage: ``It waits
+    """How long a sequence waits for Python's global lock or its own, and how long Python collects garbage: ``It waits
     for Python's global lock 46 % of the time: another thread has it, 92 % of that at load.py:9 in decode.``, or what
     another thread for which it waits does; "" where it hardly waits."""
     waits = _lock_text("Python's global lock", sequence.interpreter, sequence.lock_holders)
-    rlock = _lock_text("an RLock", sequence.rlock, sequence.rlock_holders)
+    own_lock = _lock_text("a lock of its own", sequence.own_lock, sequence.own_lock_holders)
     holders = [each for each in sequence.lock_holders if each.share >= _LEAST_HOLDER]
-    if sequence.verdict is Bound.THREAD and holders and not waits and not rlock:
+    if sequence.verdict is Bound.THREAD and holders and not waits and not own_lock:
         parts = ["" if each.share >= _NEARLY_ALL else f" ({percent(each.share)})" for each in holders]
         places = (f"at {frame_text(each.place)}{part}" for part, each in zip(parts, holders, strict=True))
         waits = f"Another thread runs Python meanwhile, {', '.join(places)}."
@@ -423,7 +423,7 @@ def interpreter_text(sequence: ProgramSequence) -> str:
         f"Python collects garbage {percent(sequence.collects)} of the time: after gc.freeze() it looks at no object "
         "that was made before, with larger thresholds (gc.set_threshold) it collects less often."
     )
-    texts = (waits, rlock, collects if sequence.collects >= _LEAST_COLLECTING else "")
+    texts = (waits, own_lock, collects if sequence.collects >= _LEAST_COLLECTING else "")
     return " ".join(filter(None, texts))
 
 

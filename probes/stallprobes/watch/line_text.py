@@ -64,9 +64,9 @@ _HOST_REMEDIES = {
 _INTERPRETER_REMEDY = (
     "The host waits here for Python's global lock: have other threads work in processes, or in code that releases it."
 )
-# Remedy for time between calls in which the thread waits for an RLock.
-_RLOCK_REMEDY = (
-    "The host waits here for an RLock: have the thread that has it give it back sooner, such as to work on a copy."
+# Remedy for time between calls in which the thread waits for a lock of the module threading.
+_OWN_LOCK_REMEDY = (
+    "The host waits here for a lock: have the thread that has it give it back sooner, such as to work on a copy."
 )
 # Remedy for the line with most of the host's time, in a process with page faults in managed memory.
 _PAGES_REMEDY = (
@@ -301,8 +301,8 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
             return _COLLECTING_REMEDY
         if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= line.between.share:
             return _INTERPRETER_REMEDY
-        if 2 * line.rlock >= line.between.share:
-            return _RLOCK_REMEDY
+        if 2 * line.own_lock >= line.between.share:
+            return _OWN_LOCK_REMEDY
         most = max((each.between.share for each in sequence.lines), default=0.0)
         if 2 * line.between.share < most:
             return _of_host(line)
@@ -373,8 +373,8 @@ def _sorts(line: ProgramLine, by_time: bool) -> Iterator[tuple[float, str, str]]
     if line.between.share:
         compiles = line.compiler is not None and line.compiles >= max(_LEAST_SHOWN, _LEAST_NAMED * line.between.share)
         more = f" ({line.compiler} compiles {percent(line.compiles)})" if compiles else ""
-        waits = line.rlock >= max(_LEAST_SHOWN, _LEAST_NAMED * line.between.share)
-        more = f" (waits for an RLock {percent(line.rlock)})" if waits and not compiles else more
+        waits = line.own_lock >= max(_LEAST_SHOWN, _LEAST_NAMED * line.between.share)
+        more = f" (waits for a lock {percent(line.own_lock)})" if waits and not compiles else more
         before = f"host time before {line.between.function}" if line.between.function else "computing between calls"
         yield line.between.share, before, more
 

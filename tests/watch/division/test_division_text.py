@@ -158,10 +158,10 @@ def test_a_wait_for_pythons_lock_is_said_where_it_takes_time() -> None:
         "Another thread runs Python meanwhile, at load.py:9 in decode (70 %), at load.py:9 in crop (25 %)."
     )
     assert interpreter_text(waits.changed(verdict=Bound.HOST)) == ""
-    # An RLock says who has it, so that what runs meanwhile says nothing more.
-    held = waits.changed(rlock=0.52, rlock_holders=holders[:1])
+    # A lock of its own says who has it, so that what runs meanwhile says nothing more.
+    held = waits.changed(own_lock=0.52, own_lock_holders=holders[:1])
     assert interpreter_text(held) == (
-        "It waits for an RLock 52 % of the time: another thread has it, 70 % of that at load.py:9 in decode."
+        "It waits for a lock of its own 52 % of the time: another thread has it, 70 % of that at load.py:9 in decode."
     )
 
 

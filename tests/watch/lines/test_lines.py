@@ -313,18 +313,18 @@ def test_lines_that_have_pythons_lock_have_the_time_of_the_samples_in_which_they
     assert lines(samples[-10:], divided(interpreter=0.8)).lock_holders == ()
 
 
-def test_lines_that_have_an_rlock_have_its_waits_beside_those_for_pythons_lock() -> None:
+def test_lines_that_have_a_lock_have_its_waits_beside_those_for_pythons_lock() -> None:
     samples = [Sampled(at, at + 9, 100, between=True, holder=MOST_STACKS + 2) for at in range(0, 600, 10)]
     samples += [Sampled(at, at + 9, 100, between=True, holder=3) for at in range(600, 900, 10)]
     found = lines(samples, divided(Bound.THREAD))
-    assert [(each.place.line, each.share) for each in found.rlock_holders] == [(20, 1.0)]
-    assert found.rlock == pytest.approx(60 / 90, abs=0.01)
+    assert [(each.place.line, each.share) for each in found.own_lock_holders] == [(20, 1.0)]
+    assert found.own_lock == pytest.approx(60 / 90, abs=0.01)
     (line,) = found.lines
-    assert line.rlock == found.rlock
-    assert what_text(line, by_time=False) == "host time before cuLaunchKernel (waits for an RLock 67 %)"
-    assert remedy_text(line, process_with(found), found).startswith("The host waits here for an RLock")
-    assert not remedy_text(line.changed(rlock=0.3), process_with(found), found).startswith(
-        "The host waits here for an R"
+    assert line.own_lock == found.own_lock
+    assert what_text(line, by_time=False) == "host time before cuLaunchKernel (waits for a lock 67 %)"
+    assert remedy_text(line, process_with(found), found).startswith("The host waits here for a lock")
+    assert not remedy_text(line.changed(own_lock=0.3), process_with(found), found).startswith(
+        "The host waits here for a l"
     )
     assert [(each.place.line, each.share) for each in found.lock_holders] == [(30, 1.0)]
 

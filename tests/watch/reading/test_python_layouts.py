@@ -259,13 +259,13 @@ def test_the_owner_of_an_awaited_rlock_is_known(memory: Memory, reader: FrameRea
     number = memory.put(struct.pack("<5Q", 1, NONE_TYPE, 1, 2, 3))
     for reference in (lock, lock | 1):
         frame = memory.frame_with(made, [number, memory.unreadable, 5, reference])
-        assert reader.rlock_owner(memory, frame) == (9, word)
+        assert reader.awaited_lock(memory, frame) == (lock, 9, word)
     # A method of it.
     method = memory.put(struct.pack("<5Q", 1, FUNCTION_TYPE, 0, lock, 0))
-    assert reader.rlock_owner(memory, memory.frame_with(made, [number, method])) == (9, word)
+    assert reader.awaited_lock(memory, memory.frame_with(made, [number, method])) == (lock, 9, word)
     # A frame of a call from C in front of it.
     inner = memory.frame(0, 0, memory.frame_with(made, [lock]), owner=3)
-    assert reader.rlock_owner(memory, inner) == (9, word)
+    assert reader.awaited_lock(memory, inner) == (lock, 9, word)
 
 
 def test_another_lock_than_an_awaited_one_of_another_thread_has_no_owner(memory: Memory, reader: FrameReader) -> None:
@@ -275,18 +275,17 @@ def test_another_lock_than_an_awaited_one_of_another_thread_has_no_owner(memory:
         memory.rlock(owner=0),
         memory.rlock(owner=9, awaited=False),
         memory.rlock(owner=9, name="_thread.RLocks"),
-        memory.rlock(owner=9, name="_thread.lock"),
         memory.rlock(owner=9, count=1 << 30),
     ]
     for lock in locks:
-        assert reader.rlock_owner(memory, memory.frame_with(made, [lock])) is None
+        assert reader.awaited_lock(memory, memory.frame_with(made, [lock])) is None
     # Of two of them, it is not known for which the thread may wait.
     first, second = memory.rlock(owner=9), memory.rlock(owner=10)
-    assert reader.rlock_owner(memory, memory.frame_with(made, [first, second])) is None
-    assert reader.rlock_owner(memory, memory.frame_with(made, [])) is None
+    assert reader.awaited_lock(memory, memory.frame_with(made, [first, second])) is None
+    assert reader.awaited_lock(memory, memory.frame_with(made, [])) is None
     if memory.layout.stack_end:
         # The words of a call are the last ones.
-        assert reader.rlock_owner(memory, memory.frame_with(made, [first, 0, 0, 0, 0])) is None
+        assert reader.awaited_lock(memory, memory.frame_with(made, [first, 0, 0, 0, 0])) is None
 
 
 def test_a_thread_is_found_by_its_number_on_both_sides(memory: Memory, reader: FrameReader) -> None:
@@ -300,3 +299,47 @@ def test_a_thread_is_found_by_its_number_on_both_sides(memory: Memory, reader: F
     # A list that changes meanwhile may have no end.
     memory.set_word(last + 8, first)
     assert reader.state_of(memory, first, 4) is None
+
+
+def test_the_thread_inside_a_with_statement_of_a_lock_is_found(memory: Memory, reader: FrameReader) -> None:
+    lock, made = memory.lock(), code(memory)
+    method = memory.put(struct.pack("<5Q", 1, FUNCTION_TYPE, 0, lock, 0))
+    other = memory.put(struct.pack("<5Q", 1, FUNCTION_TYPE, 0, memory.lock(), 0))
+    waiter = memory.thread(memory.frame_with(made, [lock]), 7)
+    if memory.layout.has_mutex:
+        assert reader.awaited_lock(memory, memory.frame_with(made, [lock])) is None
+        return
+    assert reader.awaited_lock(memory, memory.frame_with(made, [lock])) == (lock, 0, lock - 16)
+    for changed in (memory.lock(held=False), memory.lock(awaited=False)):
+        assert reader.awaited_lock(memory, memory.frame_with(made, [changed])) is None
+
+    def found(words: list[int], instruction: int, also: int = 0, outer: bool = False) -> bool:
+        # Instructions 8 to 65 are inside two with statements, and 70 to 79 inside one.
+        block = code(memory)
+        frame = memory.frame_with(
+            block, [0, 0, *words], instruction, [0x88, 58, 0x41, 16, 2 << 1, 0xC1, 6, 10, 0x41, 26, 1 << 1]
+        )
+        thread = memory.thread(memory.frame(made, 0, frame) if outer else frame, 8)
+        memory.set_word(waiter + 8, thread)
+        memory.set_word(waiter, also)
+        return reader.state_within(memory, waiter, lock) == thread
+
+    assert found([other, method, 5], 8)
+    assert found([other, method, 5], 65)
+    assert found([other, method, 5], 65, outer=True)
+    assert found([method, 5, 5], 75)
+    # Behind the first word, the stack may have what was there before.
+    assert not found([other, method, 5], 75)
+    assert not found([method, other, 5], 66)
+    assert not found([method, other, 5], 4)
+    assert not found([other, other, method], 8)
+    # Of two threads, one may have given it back for a while.
+    second = memory.thread(memory.frame_with(code(memory), [0, 0, method, 5, 5], 8, [0x88, 58, 0x41, 16, 1 << 1]), 9)
+    assert not found([method, 5, 5], 75, also=second)
+    # One that waits for another lock, as for a condition.
+    inside = memory.frame_with(code(memory), [0, 0, method, 5, 5], 8, [0x88, 58, 0x41, 16, 1 << 1])
+    awaits = memory.frame_with(made, [memory.lock()])
+    memory.set_word(awaits + 8, inside)
+    memory.set_word(waiter + 8, memory.thread(awaits, 8))
+    memory.set_word(waiter, 0)
+    assert reader.state_within(memory, waiter, lock) is None

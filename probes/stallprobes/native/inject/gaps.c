@@ -114,7 +114,7 @@ static uint64_t look(struct ss_gap *gap, const struct ss_slot *slot, uint64_t no
         stack = ss_stack_of_python(python);
     if (!stack || !is_in_gap(gap, slot, left))
         return now + REST_NS;
-    uint32_t holder = ss_stack_of_rlock_holder(python, ss_load(slot->thread));
+    uint32_t holder = ss_stack_of_lock_owner(python, ss_load(slot->thread), stack);
     holder = holder ? holder + SS_STACKS : ss_stack_of_lock_holder(python);
     keep(gap, left, stack, is_in_gap(gap, slot, left) ? holder : 0, now);
     return gap->next_ns;

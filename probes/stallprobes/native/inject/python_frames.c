@@ -537,11 +537,12 @@ const void *ss_python_lock_holder(struct ss_text_pipe *pipe, uint64_t address)
 }
 
 /* The first words of an object. Of an RLock, the fields are the semaphore's address or the mutex, the owner and the count;
- * of a function of C, the second one is the object whose method it is. */
+ * of a Lock until 3.13, the first is the semaphore's address, and the third has a flag in its lowest byte; of a function of
+ * C, the second one is the object whose method it is. */
 struct object {
     uint64_t references, type, fields[3];
 };
-enum { RLOCK_LOCK, RLOCK_OWNER, RLOCK_COUNT };
+enum { LOCK, RLOCK_OWNER, RLOCK_COUNT, LOCK_IS_HELD = RLOCK_COUNT };
 enum { FUNCTION_SELF = 1 };
 /* Largest number of objects that are read at a time. */
 enum { AT_ONCE = 32 };
@@ -587,38 +588,62 @@ static uint32_t words_of_frame(const struct reader *reader, uint64_t address, co
     return read_at(reader->pipe, begin, words, end - begin) ? (uint32_t)((end - begin) / sizeof *words) : 0;
 }
 
-/* Whether an object may be an RLock that another thread than that with the number ``own`` has, and others wait for. */
-static int may_be_awaited(const struct reader *reader, const struct object *object, uint64_t own)
-{
-    /* MOST_COUNT: largest number of times that a thread has a lock. HELD, AWAITED: bits of a mutex. */
-    enum { MOST_COUNT = 1 << 20, HELD = 1, AWAITED = 2, MUTEX_MASK = 255 };
-    uint64_t lock = object->fields[RLOCK_LOCK], owner = object->fields[RLOCK_OWNER];
-    if (!owner || owner == own || object->fields[RLOCK_COUNT] > MOST_COUNT)
-        return 0;
-    if (reader->layout->has_mutex)
-        return (lock & MUTEX_MASK) == (HELD | AWAITED);
-    /* The count of the semaphore, and the number of its waiters. */
-    uint32_t state[2];
-    return object->fields[RLOCK_COUNT] && lock && lock % sizeof lock == 0 &&
-           read_at(reader->pipe, lock, state, sizeof state) && !state[0] && state[1];
-}
-
-static int is_rlock_type(const struct reader *reader, uint64_t type)
-{
-    /* Offset (bytes) of the address of a type's name, 3.11 to 3.15. */
-    enum { NAME = 24 };
-    static const char name[] = "_thread.RLock";
-    char found[sizeof name];
-    uint64_t address;
-    return read_at(reader->pipe, type + NAME, &address, sizeof address) &&
-           read_at(reader->pipe, address, found, sizeof found) && !memcmp(found, name, sizeof name);
-}
-
 static int may_be_object(uint64_t address)
 {
     /* LARGEST: end of the addresses of a program. */
     static const uint64_t LARGEST = UINT64_C(1) << 48;
     return address >= PAGE && address < LARGEST && address % sizeof(void *) == 0;
+}
+
+/* Whether threads wait for a semaphore. */
+static int is_awaited(const struct reader *reader, uint64_t semaphore)
+{
+    /* The count of the semaphore, and the number of its waiters. */
+    uint32_t state[2];
+    return may_be_object(semaphore) && read_at(reader->pipe, semaphore, state, sizeof state) && !state[0] && state[1];
+}
+
+/* Whether an object may be an RLock that another thread than that with the number ``own`` has, and others wait for. */
+static int may_be_rlock(const struct reader *reader, const struct object *object, uint64_t own)
+{
+    /* MOST_COUNT: largest number of times that a thread has a lock. HELD, AWAITED: bits of a mutex. */
+    enum { MOST_COUNT = 1 << 20, HELD = 1, AWAITED = 2, MUTEX_MASK = 255 };
+    uint64_t lock = object->fields[LOCK], owner = object->fields[RLOCK_OWNER];
+    if (!owner || owner == own || object->fields[RLOCK_COUNT] > MOST_COUNT)
+        return 0;
+    if (reader->layout->has_mutex)
+        return (lock & MUTEX_MASK) == (HELD | AWAITED);
+    return object->fields[RLOCK_COUNT] && is_awaited(reader, lock);
+}
+
+/* Whether an object may be a Lock that is held and awaited. It does not say who has it. */
+static int may_be_lock_object(const struct reader *reader, const struct object *object)
+{
+    enum { FLAG_MASK = 255 };
+    return !reader->layout->has_mutex && (object->fields[LOCK_IS_HELD] & FLAG_MASK) == 1 &&
+           is_awaited(reader, object->fields[LOCK]);
+}
+
+/* Whether the name of a type is ``name``, of so many bytes with the one behind it. */
+static int is_type(const struct reader *reader, uint64_t type, const char *name, size_t size)
+{
+    /* NAME: offset (bytes) of the address of a type's name, 3.11 to 3.15. LONGEST: longest name that is compared. */
+    enum { NAME = 24, LONGEST = 16 };
+    char found[LONGEST];
+    uint64_t address;
+    return size <= LONGEST && read_at(reader->pipe, type + NAME, &address, sizeof address) &&
+           read_at(reader->pipe, address, found, size) && !memcmp(found, name, size);
+}
+
+/* Whether an object is a lock for which a thread with the number ``own`` may wait; its owner, 0 where it does not say so. */
+static int is_awaited_lock(const struct reader *reader, const struct object *object, uint64_t own, uint64_t *owner)
+{
+    static const char rlock[] = "_thread.RLock", lock[] = "_thread.lock";
+    *owner = object->fields[RLOCK_OWNER];
+    if (may_be_rlock(reader, object, own) && is_type(reader, object->type, rlock, sizeof rlock))
+        return 1;
+    *owner = 0;
+    return may_be_lock_object(reader, object) && is_type(reader, object->type, lock, sizeof lock);
 }
 
 /* Reads the objects at the next addresses of ``words`` that may be some, from number ``at`` on, and moves that behind them;
@@ -645,12 +670,12 @@ static uint32_t next_objects(const struct reader *reader, const uint64_t *words,
     return got;
 }
 
-/* Finds the RLock that another thread has and with which the innermost frame of a thread works; 0 if there is one alone.
+/* Finds the lock for which others wait and with which the innermost frame of a thread works; 0 if there is one alone.
  * Whether the thread waits for it is another matter. */
-int ss_find_python_rlock(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
-                         struct ss_python_rlock *found)
+int ss_find_awaited_lock(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
+                         struct ss_awaited_lock *found)
 {
-    /* Largest number of words of a frame in which the RLock, or a method of it, is searched. */
+    /* Largest number of words of a frame in which the lock, or a method of it, is searched. */
     enum { MOST_WORDS = 128 };
     struct reader reader = {.layout = layout, .pipe = pipe};
     struct frame frame;
@@ -665,16 +690,15 @@ int ss_find_python_rlock(const struct ss_python_layout *layout, struct ss_text_p
         uint32_t got = next_objects(&reader, words, count, &at, objects, addresses);
         for (uint32_t number = 0; number < got; number++) {
             const struct object *object = &objects[number];
+            uint64_t owner;
             if (object->type == layout->function_type && count < 2 * MOST_WORDS)
                 words[count++] = object->fields[FUNCTION_SELF];
-            if (addresses[number] == awaited || !may_be_awaited(&reader, object, own) ||
-                !is_rlock_type(&reader, object->type))
+            if (addresses[number] == awaited || !is_awaited_lock(&reader, object, own, &owner))
                 continue;
             if (awaited)
                 return -1;
             awaited = addresses[number];
-            found->owner = object->fields[RLOCK_OWNER];
-            found->word = layout->has_mutex ? 0 : object->fields[RLOCK_LOCK];
+            *found = (struct ss_awaited_lock){awaited, owner, layout->has_mutex ? 0 : object->fields[LOCK]};
         }
     }
     return awaited ? 0 : -1;
@@ -698,4 +722,107 @@ const void *ss_python_thread(const struct ss_python_layout *layout, struct ss_te
         }
     }
     return NULL;
+}
+
+/* A number in a table of exceptions: six bits in each byte, the highest first. */
+static uint64_t table_number(struct reader *reader, struct window *window, uint64_t *at)
+{
+    /* BITS: number of a byte's low bits that belong to the number. MASK: these bits. MORE: bit of a byte that another
+     * byte follows. MOST: largest number of bytes. */
+    enum { BITS = 6, MASK = 63, MORE = 64, MOST = 6 };
+    uint64_t number = 0, byte = MORE;
+    for (int count = 0; count < MOST && byte & MORE; count++) {
+        byte = byte_at(reader, window, (*at)++);
+        number = number << BITS | (byte & MASK);
+    }
+    return number;
+}
+
+/* How many words of its stack a frame has for certain at an instruction: what a block in which it is leaves there, such as
+ * the method by which a with statement ends. */
+static uint64_t certain_depth(struct reader *reader, struct window *window, uint64_t table, uint64_t instruction)
+{
+    uint64_t at = table + reader->layout->bytes_text;
+    uint64_t size = pointer_at(reader, window, table + reader->layout->bytes_size);
+    uint64_t end = at + (size < MOST_OF_TABLE ? size : MOST_OF_TABLE);
+    while (at < end && !reader->failed) {
+        uint64_t begin = table_number(reader, window, &at), length = table_number(reader, window, &at);
+        table_number(reader, window, &at);
+        uint64_t depth = table_number(reader, window, &at) >> 1;
+        if (instruction >= begin && instruction < begin + length)
+            return reader->failed ? 0 : depth;
+    }
+    return 0;
+}
+
+/* Whether the frame at ``address`` is inside a with statement of a lock, 3.11 to 3.13: its stack has the method that gives
+ * the lock back. */
+static int is_within(struct reader *reader, uint64_t address, const struct frame *frame, uint64_t lock)
+{
+    /* EXCEPTIONS: offset (bytes) of the address of the table of exceptions in code. MOST_DEPTH: largest number of words of
+     * a stack that are searched. */
+    enum { EXCEPTIONS = 40, MOST_DEPTH = 32 };
+    const struct ss_python_layout *layout = reader->layout;
+    struct window window = {.size = 0};
+    uint64_t begin = frame->code + layout->instructions, table, words[MOST_DEPTH], depth;
+    int32_t variables;
+    if (frame->instruction < begin || !read_at(reader->pipe, frame->code + EXCEPTIONS, &table, sizeof table) ||
+        !read_at(reader->pipe, frame->code + layout->first_line + sizeof variables, &variables, sizeof variables) ||
+        variables < 0 || !has_type(reader, &window, table, layout->bytes_type))
+        return 0;
+    depth = certain_depth(reader, &window, table, (frame->instruction - begin) / 2);
+    depth = depth < MOST_DEPTH ? depth : MOST_DEPTH;
+    uint64_t stack = address + layout->variables + (uint64_t)variables * sizeof *words;
+    if (!depth || !read_at(reader->pipe, stack, words, depth * sizeof *words))
+        return 0;
+    for (uint64_t at = 0; at < depth; at++) {
+        struct object object;
+        if (may_be_object(words[at]) && read_at(reader->pipe, words[at], &object, sizeof object) &&
+            object.type == layout->function_type && object.fields[FUNCTION_SELF] == lock)
+            return 1;
+    }
+    return 0;
+}
+
+/* Whether a thread is inside a with statement of a lock, and waits for no other one, as for a condition, for which it gives
+ * the lock back. */
+int ss_python_is_within(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread, uint64_t lock)
+{
+    /* Largest number of frames that are searched, the innermost first. */
+    enum { MOST_SEARCHED = 32 };
+    struct reader reader = {.layout = layout, .pipe = pipe};
+    struct window window = {.size = 0};
+    struct ss_awaited_lock other;
+    uint64_t address = first_frame(&reader, &window, (uint64_t)(uintptr_t)thread);
+    for (int number = 0; address && number < MOST_SEARCHED && !reader.failed; number++) {
+        struct frame frame = frame_at(&reader, &window, address);
+        if (!frame.is_of_c && frame.code && !reader.failed && is_within(&reader, address, &frame, lock))
+            return ss_find_awaited_lock(layout, pipe, thread, &other) || other.object == lock;
+        address = frame.previous;
+    }
+    return 0;
+}
+
+/* Python's state of the one thread that is inside a with statement of a lock, among those of the interpreter of
+ * ``thread``; NULL if there is none, or more than one. */
+const void *ss_python_thread_within(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
+                                    uint64_t lock)
+{
+    /* Largest number of threads that are searched in each direction from ``thread``. */
+    enum { MOST_THREADS = 32 };
+    uint64_t found = 0;
+    for (uint32_t direction = 0; direction < 2; direction++) {
+        uint64_t links[2], state = (uint64_t)(uintptr_t)thread;
+        for (int tried = 0; tried < MOST_THREADS && read_at(pipe, state, links, sizeof links); tried++) {
+            state = links[direction];
+            if (!state)
+                break;
+            if (!ss_python_is_within(layout, pipe, (const void *)(uintptr_t)state, lock))
+                continue;
+            if (found)
+                return NULL;
+            found = state;
+        }
+    }
+    return (const void *)(uintptr_t)found;
 }

@@ -31,17 +31,20 @@ struct ss_python_layout {
     /* Whether an RLock has a mutex in place of the address of a semaphore. */
     uint64_t has_mutex;
 };
-/* An RLock that is held: the number of the thread that has it, and the address of the word for which others wait, 0 where
- * each of them waits for a word of its own. */
-struct ss_python_rlock {
-    uint64_t owner, word;
+/* A lock of the module threading for which threads wait: its object, the number of the thread that has it, 0 if it does not
+ * say so, and the address of the word for which others wait, 0 where each of them waits for a word of its own. */
+struct ss_awaited_lock {
+    uint64_t object, owner, word;
 };
 int ss_learn_python(struct ss_python_layout *layout, const void *runtime);
 int ss_learn_old_python(struct ss_python_layout *layout, const char *version);
 uint64_t ss_find_python_lock(struct ss_text_pipe *pipe, uint64_t runtime, uint64_t size, const void *thread);
 const void *ss_python_lock_holder(struct ss_text_pipe *pipe, uint64_t address);
-int ss_find_python_rlock(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
-                         struct ss_python_rlock *found);
+int ss_find_awaited_lock(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
+                         struct ss_awaited_lock *found);
+int ss_python_is_within(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread, uint64_t lock);
+const void *ss_python_thread_within(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
+                                    uint64_t lock);
 const void *ss_python_thread(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
                              uint64_t ident);
 uint32_t ss_python_text(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,

@@ -48,6 +48,10 @@ enum {
     /* Largest number of searches for Python's global lock. A search reads the interpreter's state, less than 1 MB; it
      * fails while no thread has had the lock but those that Python does not know any more. */
     LOCK_TRIES = 16,
+    /* UNASKED: number of looks at a place, after one that found no owner of a lock, that do not ask for one. Reason: the
+     * question takes as long as four frames. OWNED: value that stands for a place at which one was found. */
+    UNASKED = 15,
+    OWNED = 255,
 };
 
 struct scratch {
@@ -67,6 +71,8 @@ static struct scratch scratches[SCRATCHES];
 static uint64_t hashes[SS_STACKS];
 /* By the hash of Python's text and the function: upper bits of the hash, and the place of the stack in the lower. */
 static uint64_t shortcuts[SS_STACKS];
+/* By the place of a stack: how many looks at threads there ask for no owner of a lock, OWNED where one was found. */
+static uint8_t unasked[SS_STACKS];
 static uint32_t adding_modules;
 /* The modules for which the file has space; only the thread that adds modules uses it. */
 static uint32_t module_room;
@@ -178,6 +184,7 @@ void ss_begin_stacks(int forked)
 {
     memset(hashes, 0, sizeof hashes);
     memset(shortcuts, 0, sizeof shortcuts);
+    memset(unasked, 0, sizeof unasked);
     for (size_t at = 0; at < SCRATCHES && forked; at++)
         ss_store(scratches[at].used, 0);
     if (forked)
@@ -465,22 +472,51 @@ uint32_t ss_stack_of_lock_holder(const void *thread)
     return holder && holder != thread ? ss_stack_of_python(holder) : 0;
 }
 
-/* The place of the stack of the thread that has the RLock for which the thread with Python's state ``thread`` and the
- * system's ``number`` sleeps; 0 if it sleeps for none, or that is not known. */
-uint32_t ss_stack_of_rlock_holder(const void *thread, uint32_t number)
+/* Python's state of the thread that has a lock of the module threading, for which ``thread`` sleeps; NULL if it is not
+ * known. */
+static const void *owner_of(const struct ss_awaited_lock *lock, struct ss_text_pipe *pipe, const void *thread)
 {
-    const struct ss_python_layout *layout = &python.layout;
+    /* A search of all frames takes long where there are many threads, and finds nothing where nobody is inside a with
+     * statement, as in a wait for a queue: so searches use one of so many parts of the time for stacks, and the thread that
+     * was found last is looked at first. */
+    enum { SEARCH_PARTS = 16 };
+    static const void *last;
+    static uint64_t due;
+    if (lock->owner)
+        return ss_python_thread(&python.layout, pipe, thread, lock->owner);
+    if (last && last != thread && ss_python_is_within(&python.layout, pipe, last, lock->object))
+        return last;
+    if (ss_clock() < due)
+        return NULL;
+    uint64_t before = ss_thread_cpu();
+    const void *found = ss_python_thread_within(&python.layout, pipe, thread, lock->object);
+    last = found ? found : last;
+    due = ss_clock() + (ss_thread_cpu() - before) * SEARCH_PARTS * ss_stack_divisor();
+    return found;
+}
+
+/* The place of the stack of the thread that has the lock of the module threading for which another one sleeps; 0 if it
+ * sleeps for none, or that is not known. ``thread`` is Python's state of that one, ``number`` the system's of it, ``stack``
+ * the place of its stack. Called by one thread alone. */
+uint32_t ss_stack_of_lock_owner(const void *thread, uint32_t number, uint32_t stack)
+{
+    uint8_t *looks = &unasked[stack - 1];
+    if (*looks && *looks != OWNED) {
+        (*looks)--;
+        return 0;
+    }
     struct scratch *scratch = claim_scratch();
-    struct ss_python_rlock lock;
+    struct ss_awaited_lock lock;
     uint64_t word;
     if (!scratch)
         return 0;
-    /* Most threads do not sleep so, which takes less time to see. */
-    int sleeps = !ss_find_awaited_word(number, &word) && !ss_find_python_rlock(layout, &scratch->pipe, thread, &lock) &&
-                 (!lock.word || lock.word == word);
-    const void *holder = sleeps ? ss_python_thread(layout, &scratch->pipe, thread, lock.owner) : NULL;
+    /* Most frames work with no such lock, and then no file is opened. */
+    int sleeps = !ss_find_awaited_lock(&python.layout, &scratch->pipe, thread, &lock) &&
+                 !ss_find_awaited_word(number, &word) && (!lock.word || lock.word == word);
+    const void *owner = sleeps ? owner_of(&lock, &scratch->pipe, thread) : NULL;
     ss_store_release(scratch->used, 0);
-    return holder && holder != thread ? ss_stack_of_python(holder) : 0;
+    *looks = owner ? OWNED : *looks == OWNED ? OWNED : UNASKED;
+    return owner && owner != thread ? ss_stack_of_python(owner) : 0;
 }
 
 /* The place of the calling thread's stack, or 0; ``python_end`` is when its frames of Python were written. Without

@@ -34,6 +34,6 @@ int ss_can_read_python(void);
 const void *ss_own_python(void);
 uint32_t ss_stack_of_python(const void *thread);
 uint32_t ss_stack_of_lock_holder(const void *thread);
-uint32_t ss_stack_of_rlock_holder(const void *thread, uint32_t number);
+uint32_t ss_stack_of_lock_owner(const void *thread, uint32_t number, uint32_t stack);
 
 #endif

@@ -623,7 +623,8 @@ class TimeSample(ctypes.Structure):
     function of that call, ``stack`` the number of the stack from 1, 0 if none could be taken. ``cpu_ns`` is the time
     that the thread had spent on a CPU. ``sequence`` is as in the ring of records. ``holder`` is the number of the stack
     of the thread that had Python's global lock, if that was another one while the thread was looked at between calls,
-    else 0; where the thread slept for an RLock, it is STACKS and the number of the stack of the thread that had that.
+    else 0; where the thread slept for a lock of the module threading, it is STACKS and the number of the stack of the
+    thread that had that, if it was found.
     """
 
     sequence: UInt64

@@ -99,8 +99,8 @@ class _LineSum:
     # The costs and the times (ns) of tasks of libraries.
     tasks: Counter[LibraryTask] = field(default_factory=Counter)
     task_times: Counter[LibraryTask] = field(default_factory=Counter)
-    # Time (ns) asleep for an RLock.
-    rlock_ns: int = 0
+    # Time (ns) asleep for a lock of the module threading that another thread has.
+    own_lock_ns: int = 0
     price: float = 0.0
 
     def add(self, key: SampleKey, sample: SampleSum, price: float, cost_ns: int, does: _Does = NOTHING_ELSE) -> None:
@@ -328,14 +328,14 @@ class _Read:
                 doing = doing._replace(compiler=doing.compiler or caller.compiler)
                 line.add(key._replace(thread=caller.thread), part, price * caller.share, mine_ns, doing)
         holders: Counter[int] = Counter()
-        rlocks: Counter[int] = Counter()
+        own_locks: Counter[int] = Counter()
         for (holder, number), ns in self._holders(threads).items():
             if holder <= STACKS:
                 holders[holder] += ns
                 continue
-            rlocks[holder - STACKS] += ns
+            own_locks[holder - STACKS] += ns
             if (waiting := places.get(place_of(stacks.get(number)))) is not None:
-                waiting.rlock_ns += ns
+                waiting.own_lock_ns += ns
         lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
         return ProgramSequence(
@@ -347,8 +347,8 @@ class _Read:
             wait_places=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
             lock_holders=self._lock_holders(holders) if _waits_for_python(division) else (),
-            rlock=min(rlocks.total() / whole.ns, 1.0) if whole.ns else 0.0,
-            rlock_holders=self._lock_holders(rlocks),
+            own_lock=min(sum(line.own_lock for line in lines), 1.0),
+            own_lock_holders=self._lock_holders(own_locks),
             tasks=tuple(self._tasks(threads, places, whole.ns)),
         )
 
@@ -551,7 +551,7 @@ def _line(
         between=between,
         compiles=line.compiles.total() / whole.ns if whole.ns else 0.0,
         compiler=line.compiles.most_common(1)[0][0] if line.compiles else None,
-        rlock=min(line.rlock_ns / whole.ns, between.share) if whole.ns else 0.0,
+        own_lock=min(line.own_lock_ns / whole.ns, between.share) if whole.ns else 0.0,
         tasks={task: min(ns / whole.ns, 1.0) for task, ns in line.tasks.items()} if whole.ns else {},
         price=min(line.price, 1.0),
         inner=_inner(line, whole, stacks),

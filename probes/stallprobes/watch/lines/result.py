@@ -73,8 +73,8 @@ class ProgramLine(Document, kw_only=True):
         Share, about("Of the time of the sequence: between calls, in a compiler of device code, by the frames.")
     ] = 0.0
     compiler: Annotated[DeviceCompiler | None, about("Compiler with most of that time; null without any.")] = None
-    rlock: Annotated[
-        Share, about("Of the time of the sequence, by samples: asleep here for an RLock that another thread has.")
+    own_lock: Annotated[
+        Share, about("Of the time of the sequence, by samples: asleep here for such a lock of another thread.")
     ] = 0.0
     tasks: Annotated[
         Mapping[LibraryTask, Share], about("What tasks of libraries beside the program's own work cost at most here.")
@@ -111,7 +111,7 @@ class WaitPlace(Document, kw_only=True):
 
 
 class LockHolder(Document):
-    """A line of the program at which another thread has Python's global lock, or an RLock."""
+    """A line of the program at which another thread has Python's global lock, or one of the module threading."""
 
     place: StackFrame
     share: Annotated[Share, about("Of the samples between calls in which it was seen who has the lock.")]
@@ -167,13 +167,13 @@ class ProgramSequence(SequenceDivision, kw_only=True):
             "or if the lock was not found."
         ),
     ] = ()
-    rlock: Annotated[
+    own_lock: Annotated[
         Share,
-        about("Of the time, by samples: its threads sleep for an RLock (Python's recursive lock) of another thread."),
+        about("Of the time, by samples: its threads sleep for a lock of the module threading that another one has."),
     ] = 0.0
-    rlock_holders: Annotated[
+    own_lock_holders: Annotated[
         tuple[LockHolder, ...],
-        about("Where other threads have these RLocks; at most three, the one with most of the samples first."),
+        about("Where other threads have these locks; at most three, the one with most of the samples first."),
     ] = ()
     tasks: Annotated[
         tuple[TaskTime, ...], about("Tasks of libraries beside the program's own work, the one that costs most first.")

@@ -58,8 +58,8 @@ class SampleSums:
         # By thread and stack: how long (ns) its samples stand for behind a call (thread, function) of another thread.
         self._entered: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
         self._pairs = 0
-        # By thread: how long (ns) its samples between calls stand for while another thread had Python's lock, or an
-        # RLock for which it slept, by the ``holder`` and the ``stack`` of TimeSample.
+        # By thread: how long (ns) its samples between calls stand for while another thread had Python's lock, or one
+        # of the module threading for which it slept, by the ``holder`` and the ``stack`` of TimeSample.
         self._holders: dict[int, Counter[tuple[int, int]]] = {}
         # Samples with which tasks of libraries begin, and the task, the line and the time (ns) of each thread's last
         # sample of another line or of a task.
@@ -166,8 +166,8 @@ class SampleSums:
         return self._entered.get((thread, stack), {})
 
     def lock_holders(self, threads: Iterable[int]) -> Counter[tuple[int, int]]:
-        """How long (ns) samples of threads between calls stand for while other threads had Python's lock, or an RLock
-        for which they slept, by the ``holder`` and the ``stack`` of TimeSample."""
+        """How long (ns) samples of threads between calls stand for while other threads had Python's lock, or one
+        of the module threading for which they slept, by the ``holder`` and the ``stack`` of TimeSample."""
         return sum((self._holders.get(thread, Counter()) for thread in threads), Counter())
 
     def held_since(self, begin_ns: int, within: Set[int] | None = None) -> Mapping[HeldUp, HeldSum]:
