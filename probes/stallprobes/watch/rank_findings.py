@@ -342,10 +342,10 @@ def _line(waiting: _Sequence, late: _Sequence, bound: Bound) -> tuple[StackFrame
     """Line and function with the largest excess of ``late`` over ``waiting``; None without one."""
     usual = {line.place: _time(line, bound) for line in waiting.division.lines}
     lines = (line for line in late.division.lines if line.place is not None)
-    more = {line: _time(line, bound) - usual.get(line.place, 0.0) for line in lines}
-    longer = sum(share for share in more.values() if share > 0)
-    most = max(more, key=lambda line: more[line], default=None)
-    if most is None or not more[most] >= _MIN_NAMED_SHARE * longer > 0:
+    more = [(_time(line, bound) - usual.get(line.place, 0.0), line) for line in lines]
+    longer = sum(share for share, _ in more if share > 0)
+    largest, most = max(more, key=lambda each: each[0], default=(0.0, None))
+    if most is None or not largest >= _MIN_NAMED_SHARE * longer > 0:
         return None, ""
     time = most.between if bound is Bound.HOST else most.waits if bound is Bound.COPY else most.calls
     return most.place, time.function
