@@ -206,6 +206,11 @@ _RULES = (
         _BESIDE,
         "{option} is for a program that watch starts, or --pid",
     ),
+    _Rule(
+        lambda given: given.beside,
+        (SAVE, "--repeat"),
+        "{option} is for runs to compare; with --beside, aggressors make a run another one",
+    ),
     _Rule(lambda given: given.calls_only, _BESIDE, "{option} needs records of the GPU's work: leave out --calls-only"),
     _Rule(
         lambda given: given.headless,

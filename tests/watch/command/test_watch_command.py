@@ -207,6 +207,7 @@ def test_a_program_that_cannot_be_started(watch: Watch, tmp_path: Path) -> None:
         (("--attach", "folder", "--beside", "spin"), "--beside is for a program that watch starts, or --pid"),
         (("--print-env", "--allow-shared"), "--allow-shared is for a program that watch starts, or --pid"),
         (("--beside", "spin"), "--beside is for a program that watch starts, or --pid"),
+        (("--beside", "spin", "--save", "a.runs", "true"), "--save is for runs to compare; with --beside, aggressors"),
         (("--beside", "all", "--calls-only", "true"), "--beside needs records of the GPU's work: leave out --calls-on"),
         (("--attach", "/no/such"), "/no/such cannot be read: No such file or directory"),
     ],

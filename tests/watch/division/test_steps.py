@@ -193,8 +193,11 @@ def test_the_last_begins_of_a_step_are_known() -> None:
     step = found.step_of([1])
     assert step is not None
     assert found.last_begins(step).tolist() == [10 * MS * at for at in range(40)]
+    # At once, though others are counted later.
+    found.add(batch((400.0, STEP)), (), 0)
+    assert found.last_begins(step).tolist()[-2:] == [390 * MS, 400 * MS]
     # Uploads and waits, which are no steps.
-    assert len(found.blocking) == 3 * 40
+    assert len(found.blocking) == 3 * 41
     assert (np.diff(found.blocking) >= 0).all()
     named = StepBook()
     named.add(NO_CALLS, [ranges("step #", *every(20.0))], 0)

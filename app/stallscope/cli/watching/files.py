@@ -6,6 +6,7 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
+from stallprobes.errors import RunFileError
 from stallprobes.files import atomic
 from stallprobes.machine.nvml import version_of
 from stallprobes.traces import chrome
@@ -53,6 +54,8 @@ class WatchFiles:
     def save_run(self, findings: WatchFindings, progress: Progress) -> None:
         """Append the report to the file of runs. Raises RunFileError; then the file has its earlier runs."""
         if self.runs is not None:
+            if findings.beside is not None and findings.beside.on_ns:
+                raise RunFileError(f"{self.runs}: the run is not saved, since aggressors ran beside the program.")
             progress.begin(f"saving to {self.runs.name}")
             run_file.append(findings, self.runs)
             diagnostics.print_message(f"run saved to {self.runs}; compare it with stallscope compare")

@@ -246,6 +246,9 @@ class StepBook:
                 == (step.thread, step.function, step.bytes)
             ]
         )
+        rows = list(rows)
+        for row in rows:
+            row.count()
         return int64s(np.sort(np.concatenate([NONE, *(row.recent for row in rows)])))
 
     def begins_of(self, threads: Iterable[int]) -> BinnedSums | None:
