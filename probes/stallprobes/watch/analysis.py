@@ -179,7 +179,7 @@ class ProcessAnalysis:
             beside = self.rates_beside()
             self._divider.feed(process, records, calls, now_ns, self._engine_use, ended, self._run_delays, beside)
             if samples is not None:
-                self._samples = self._samples or SampleSums(process.started.monotonic_ns, self._stacks)
+                self._samples = self._samples or SampleSums(process.started.monotonic_ns)
                 in_flight = {each.id: each.in_flight[0].begin_ns for each in process.threads if each.in_flight}
                 self._samples.add(samples, calls, self._divider, in_flight, unfollowed(process))
                 self._launches.add(samples, calls, records, self._stacks)

@@ -197,8 +197,9 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
     if sequence.verdict in _COMPILING and compiler is not None and 2 * sequence.compiles >= 1 - sequence.gpu.share:
         clause = f"{compiler} compiles while the GPU waits"
     task = sequence.tasks[0] if sequence.tasks else None
-    if sequence.verdict not in _OF_GPU and task is not None and 2 * task.cost >= 1 - sequence.gpu.share:
-        clause = task.task.traits.clause
+    if sequence.verdict not in _OF_GPU and task is not None:
+        traits = task.task.traits
+        clause = traits.clause if task.cost >= traits.least * (1 - sequence.gpu.share) else clause
     if sequence.verdict is Bound.GPU:
         clause = _gpu_clause(sequence)
     if sequence.verdict is Bound.TURNS:

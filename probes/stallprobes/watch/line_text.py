@@ -208,17 +208,13 @@ def holding_text(holding: Sequence[HoldingCalls], process: ProcessFindings) -> s
 
 def task_text(task: TaskTime, process: ProcessFindings) -> str:
     """A task of a library in a sentence: ``cuDNN searches for an algorithm up to 41 % of the time, at train.py:42 in
-    step, 2.1 times a second, 84.2 ms each: keep the shapes ...``"""
+    step: keep the shapes ...``"""
     where = _where(task.place, task.thread, process)
     place = f"{'' if task.place_share >= _NEARLY_ALL else 'most of it '}at {where}"
-    often = ""
-    if task.each_ns:
-        number = f"{task.per_second:.0f}" if task.per_second >= _LEAST_RATE else f"{task.per_second:.2g}"
-        often = f", {number} {'time' if number == '1' else 'times'} a second, {duration_ns(task.each_ns)} each"
     traits = task.task.traits
     failed = _failed_allocations(process) if task.task is LibraryTask.CACHE_FREE else 0
-    often += f" ({plural(failed, 'allocation')} failed)" if failed else ""
-    return f"{traits.clause} up to {percent(task.cost)} of the time, {place}{often}: {traits.remedy}"
+    counted = f" ({plural(failed, 'allocation')} failed)" if failed else ""
+    return f"{traits.clause} up to {percent(task.cost)} of the time, {place}{counted}: {traits.remedy}"
 
 
 def _failed_allocations(process: ProcessFindings) -> int:

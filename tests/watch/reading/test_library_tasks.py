@@ -20,6 +20,10 @@ CONV = (
     CUDA,
     "at::native::run_single_conv(cudnnBackendDescriptorType_t, at::Tensor const&)",
 )
+SORTED = (
+    "std::vector<cudnn_frontend::ExecutionPlan_v8, std::allocator<cudnn_frontend::ExecutionPlan_v8> > "
+    "cudnn_frontend::time_sorted_plan<(cudnn_frontend::CudnnFindSamplingTechnique)0>(cudnnContext*)"
+)
 EMPTY = (C10, "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::emptyCache(std::pair<int, int>)")
 
 
@@ -52,6 +56,7 @@ EMPTY = (C10, "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::
             [(CUDA, "at::native::(anonymous namespace)::get_plans_from_find(cudnnContext*)"), CONV],
             LibraryTask.CUDNN_SEARCH,
         ),
+        ([(CUDNN, "cudnnBackendExecute"), (CUDA, SORTED), CONV], LibraryTask.CUDNN_SEARCH),
         ([(RUNTIME, "cudaFree"), EMPTY, CONV], LibraryTask.CUDNN_SEARCH),
         ([(RUNTIME, "cudaFree"), EMPTY, ("/work/train.py", "step")], None),
         # What cuBLAS does within each product of matrices.
@@ -78,7 +83,7 @@ def test_a_stack_is_of_a_task_or_not(frames: list[tuple[str, str]], task: Librar
 def test_launches_at_a_line_that_searched_once_are_no_search() -> None:
     assert not is_part(LibraryTask.CUDNN_SEARCH, "cuLaunchKernel")
     assert not is_part(LibraryTask.CUDNN_SEARCH, "cuKernelGetFunction")
-    assert not is_part(LibraryTask.CUDNN_SEARCH, "cuMemAlloc_v2")
+    assert is_part(LibraryTask.CUDNN_SEARCH, "cuMemAlloc_v2")
     assert is_part(LibraryTask.CUDNN_SEARCH, "cuEventSynchronize")
     assert is_part(LibraryTask.CUDNN_SEARCH, "cuLibraryLoadData")
     assert is_part(LibraryTask.ANOMALY, "cuLaunchKernel")

@@ -9,7 +9,8 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from stallprobes.files.codec import attributes
-from stallprobes.native.layouts.watch_file import SAMPLE_NS, STACKS
+from stallprobes.native.layouts.driver_calls import CallKind
+from stallprobes.native.layouts.watch_file import STACKS
 from stallprobes.watch.division.binned_sums import Figure, Times
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import GPU_LIMIT, GrowingLine, SequenceDivision, because_of_host
@@ -68,9 +69,8 @@ _EVENLY = 0.2
 _LEAST_OTHERS = 0.02
 # Smallest number of samples in each third of a run at which growing lines are searched for.
 _LEAST_SAMPLES = 50
-# Limits for tasks of libraries. _LEAST_TASK: smallest cost (share of the time) of a task that is kept. _LEAST_EACH_NS:
-# shortest duration (ns) whose number is known by samples: four times their mean distance.
-_LEAST_TASK, _LEAST_EACH_NS = 0.01, 4 * SAMPLE_NS
+# Smallest cost (share of the time) of a task of a library that is kept.
+_LEAST_TASK = 0.01
 # Sum of the samples with a key.
 _KeyedSum = tuple[SampleKey, SampleSum]
 
@@ -96,9 +96,8 @@ class _LineSum:
     threads: Counter[int] = field(default_factory=Counter)
     costs: Counter[int] = field(default_factory=Counter)
     compiles: Counter[DeviceCompiler] = field(default_factory=Counter)
-    # The costs and the times (ns) of tasks of libraries.
+    # The costs (ns) of tasks of libraries.
     tasks: Counter[LibraryTask] = field(default_factory=Counter)
-    task_times: Counter[LibraryTask] = field(default_factory=Counter)
     # Time (ns) asleep for a lock of the module threading that another thread has.
     own_lock_ns: int = 0
     price: float = 0.0
@@ -108,7 +107,6 @@ class _LineSum:
             self.compiles[does.compiler] += sample.ns
         if does.task is not None:
             self.tasks[does.task] += cost_ns
-            self.task_times[does.task] += sample.ns
         self.whole = self.whole.plus(sample)
         self.times[_sort_of(key), key.function] += sample.ns
         self.stacks[key.stack] += sample.ns
@@ -277,11 +275,6 @@ class _Read:
             self._sums.setdefault(key.thread, []).append((key, sample))
         self._held = samples.held_since(begin_ns, within)
         self._loads = samples.loads_since(begin_ns, ended, within)
-        self._begun: dict[int, Counter[LibraryTask]] = {}
-        for thread, stack, begun in samples.tasks_since(begin_ns, ended, within):
-            known = stacks.get(stack)
-            if known is not None and known.task is not None:
-                self._begun.setdefault(thread, Counter())[known.task] += begun
         self._waits: dict[int, dict[SampleKey, float]] = {}
         for key, calls in samples.waits_since(begin_ns, ended, within).items():
             self._waits.setdefault(key.thread, {})[key] = calls
@@ -349,26 +342,32 @@ class _Read:
             lock_holders=self._lock_holders(holders) if _waits_for_python(division) else (),
             own_lock=min(sum(line.own_lock for line in lines), 1.0),
             own_lock_holders=self._lock_holders(own_locks),
-            tasks=tuple(self._tasks(threads, places, whole.ns)),
+            tasks=tuple(_tasks(places, whole.ns)),
         )
 
     def _does(self, mine: Iterable[_KeyedSum]) -> Callable[[SampleKey], _Does]:
         """What threads do in libraries beside the program's own work, by the keys of their samples."""
-        # Between calls, the frames may be those of Python alone: what all calls of the function at the line are part of
-        # has the time before them there.
-        tasks: dict[tuple[StackFrame | None, int], set[LibraryTask | None]] = {}
+        # Between calls, the frames may be those of Python alone: what all calls of the function with the same frames of
+        # Python are part of has the time before them there.
+        tasks: dict[tuple[tuple[StackFrame, ...], int], set[LibraryTask | None]] = {}
+        frees: set[StackFrame | None] = set()
         for key, _ in mine:
             stack = self._stacks.get(key.stack)
             if stack is not None and stack.native:
-                tasks.setdefault((place_of(stack), key.function), set()).add(self._task(stack, key))
+                task = self._task(stack, key)
+                tasks.setdefault((stack.python, key.function), set()).add(task)
+                # Where memory is freed in order to allocate, what is allocated was freed before.
+                frees |= {place_of(stack)} if task is LibraryTask.CACHE_FREE else set()
 
         def does(key: SampleKey) -> _Does:
             stack = self._stacks.get(key.stack)
             if stack is None:
                 return NOTHING_ELSE
             task = self._task(stack, key)
+            if frees and key.kind == int(CallKind.ALLOCATES) and place_of(stack) in frees:
+                task = LibraryTask.CACHE_FREE
             if task is None and key.kind == BETWEEN and not stack.native:
-                found = tasks.get((place_of(stack), key.function), set())
+                found = tasks.get((stack.python, key.function), set())
                 task = next(iter(found)) if len(found) == 1 else None
             return _Does(stack.compiler, task)
 
@@ -376,32 +375,6 @@ class _Read:
 
     def _task(self, stack: CallStack, key: SampleKey) -> LibraryTask | None:
         return stack.task if stack.task is not None and is_part(stack.task, self._name(key.function)) else None
-
-    def _tasks(
-        self, threads: Iterable[int], places: Mapping[StackFrame | None, _LineSum], whole_ns: int
-    ) -> Iterator[TaskTime]:
-        """The tasks of libraries beside the program's own work, the one that costs most first."""
-        costs: Counter[LibraryTask] = Counter()
-        times: Counter[LibraryTask] = Counter()
-        begun: Counter[LibraryTask] = Counter()
-        for line in places.values():
-            costs.update(line.tasks)
-            times.update(line.task_times)
-        for thread in threads:
-            begun.update(self._begun.get(thread, {}))
-        for task, cost_ns in costs.most_common():
-            place, most = max(places.items(), key=lambda item: item[1].tasks[task])
-            each_ns = times[task] // max(begun[task], 1)
-            if whole_ns and cost_ns >= _LEAST_TASK * whole_ns:
-                yield TaskTime(
-                    task=task,
-                    cost=min(cost_ns / whole_ns, 1.0),
-                    place=place,
-                    place_share=most.tasks[task] / cost_ns,
-                    thread=most.threads.most_common(1)[0][0],
-                    per_second=begun[task] / self._seconds if self._seconds else 0.0,
-                    each_ns=each_ns if each_ns >= _LEAST_EACH_NS and begun[task] else 0,
-                )
 
     def _lock_holders(self, holders: Mapping[int, int]) -> tuple[LockHolder, ...]:
         """Where other threads have a lock, by how long (ns) they have it with each stack."""
@@ -504,6 +477,23 @@ class _Read:
 
     def _name(self, function: int) -> str:
         return self._functions.get(function, f"function {function}")
+
+
+def _tasks(places: Mapping[StackFrame | None, _LineSum], whole_ns: int) -> Iterator[TaskTime]:
+    """The tasks of libraries beside the program's own work, the one that costs most first."""
+    costs: Counter[LibraryTask] = Counter()
+    for line in places.values():
+        costs.update(line.tasks)
+    for task, cost_ns in costs.most_common():
+        place, most = max(places.items(), key=lambda item: item[1].tasks[task])
+        if whole_ns and cost_ns >= _LEAST_TASK * whole_ns:
+            yield TaskTime(
+                task=task,
+                cost=min(cost_ns / whole_ns, 1.0),
+                place=place,
+                place_share=most.tasks[task] / cost_ns,
+                thread=most.threads.most_common(1)[0][0],
+            )
 
 
 def _waits_for_python(division: SequenceDivision) -> bool:

@@ -125,8 +125,6 @@ class TaskTime(Document, kw_only=True):
     place: Annotated[StackFrame | None, about("The line with most of it, as in the lines.")]
     place_share: Annotated[Share, about("Of the cost, at the line.")]
     thread: Annotated[Unsigned, about("Thread id of the system, of the thread with most of the line.")]
-    per_second: Annotated[Ratio, about("How often it begins, by samples: short ones may be missed.")]
-    each_ns: Annotated[Unsigned, about("How long it takes each time; 0 if that is too short for samples.")]
 
 
 class HoldingCalls(Document, kw_only=True):

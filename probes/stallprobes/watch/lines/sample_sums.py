@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Set
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping, Set
 
 import numpy as np
 
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
-from stallprobes.native.layouts.watch_file import SAMPLE_NS, SampledTime, TimeSample
-from stallprobes.records.rows import Rows, joined, rows_where
+from stallprobes.native.layouts.watch_file import SampledTime, TimeSample
+from stallprobes.records.rows import Rows, joined
 from stallprobes.watch.division.binned_sums import Times
 from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Spans
 from stallprobes.watch.division.start_up import SECOND_NS, periods_in, times_of
@@ -19,20 +18,12 @@ from stallprobes.watch.intervals import FOREVER, Int64s, int64s, numbered
 from stallprobes.watch.lines.call_times import BETWEEN, NOTHING_IN_FLIGHT, CallLog
 from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp
 from stallprobes.watch.lines.logged_calls import WAITING, LoggedCalls, Reading, Sequences, is_waiting
-from stallprobes.watch.lines.places import place_of
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
-from stallprobes.watch.reading.call_stack import CallStack, StackFrame
-from stallprobes.watch.reading.library_tasks import LibraryTask, is_part
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
 # Largest number of sums of samples by two keys: a call stack of one thread, and the function that another thread called
 # last before the sample. The sums show which calls give a library's own threads their work.
 _MOST_ENTERED = 4096
-# Longest time (ns) between two samples of a task of a library that belong together if the thread leaves the line for no
-# other meanwhile: ten times their mean distance.
-_TASK_PAUSE_NS = 10 * SAMPLE_NS
-# Stacks of no samples.
-NO_STACKS: Mapping[int, CallStack] = MappingProxyType({})
 # Longest time (ns) that a sample may stand for. The value is also the largest number of waits, in thousandths, that a
 # sample may stand for. Larger values are replaced by this limit, since they may not fit into 64 bits.
 _MOST_NS = 2.0**55
@@ -43,11 +34,10 @@ class SampleSums:
 
     The log of calls gives the time of each thread inside and before calls of each function; the samples give the
     places. Points that are sampled less often than others then move no time between threads or functions. ``functions``
-    are names by number; ``samples`` were added, ``missed`` ones overwritten before they were read. ``stacks`` are by
-    their number in the file, those of added samples among them.
+    are names by number; ``samples`` were added, ``missed`` ones overwritten before they were read.
     """
 
-    def __init__(self, began_ns: int, stacks: Mapping[int, CallStack] = NO_STACKS) -> None:
+    def __init__(self, began_ns: int) -> None:
         self.functions: dict[int, str] = {}
         self.samples = self.missed = 0
         self._began_ns = began_ns
@@ -61,10 +51,6 @@ class SampleSums:
         # By thread: how long (ns) its samples between calls stand for while another thread had Python's lock, or one
         # of the module threading for which it slept, by the ``holder`` and the ``stack`` of TimeSample.
         self._holders: dict[int, Counter[tuple[int, int]]] = {}
-        # Samples with which tasks of libraries begin, and the task, the line and the time (ns) of each thread's last
-        # sample of another line or of a task.
-        self._stacks, self._begun = stacks, SecondSums(began_ns)
-        self._in_task: dict[int, tuple[LibraryTask | None, StackFrame | None, int]] = {}
         # Until it is known who is in a sequence with whom.
         self._held: deque[Reading] = deque()
         self._log = CallLog(began_ns)
@@ -152,14 +138,6 @@ class SampleSums:
                 loads[key.thread] += total.samples
         return loads
 
-    def tasks_since(
-        self, begin_ns: int, ended: bool = False, within: Set[int] | None = None
-    ) -> Iterator[tuple[int, int, int]]:
-        """Samples of a thread and a stack with which tasks of libraries begin since a time, and their number, as
-        ``since``."""
-        for key, total in self._begun.since(begin_ns, self._log.ended if ended else frozenset(), within).items():
-            yield key.thread, key.stack, total.samples
-
     def entered_before(self, thread: int, stack: int) -> Mapping[tuple[int, int], int]:
         """How long (ns) the samples of a thread with a stack stand for by the last call of another thread before them,
         (thread, function). What a library's own thread works for entered the library so."""
@@ -191,7 +169,7 @@ class SampleSums:
     def _add(self, reading: Reading, sequences: Sequences) -> None:
         self._log.read(reading, sequences)
         self._held_calls.add(reading.calls)
-        every = (self._sums, self._times, self._counted, self._estimated, self._begun)
+        every = (self._sums, self._times, self._counted, self._estimated)
         for leader in self._log.resumed:
             for sums in every:
                 sums.settle(leader)
@@ -201,7 +179,6 @@ class SampleSums:
             self._note_entered(reading.samples, reading.calls)
             self._note_holders(reading.samples)
             self._add_samples(reading.samples, reading.calls)
-            self._note_tasks(reading.samples)
 
     def _note_entered(self, samples: Mapping[int, Rows], calls: LoggedCalls) -> None:
         if len(samples) < 2 and not (calls.threads[1:] != calls.threads[:-1]).any():
@@ -232,41 +209,6 @@ class SampleSums:
                 columns = (rows[name][held].tolist() for name in ("holder", "stack", "ns"))
                 for holder, stack, ns in zip(*columns, strict=True):
                     sums[holder, stack] += ns
-
-    def _note_tasks(self, samples: Mapping[int, Rows]) -> None:
-        """Note the samples with which a task of a library begins.
-
-        A task ends at another line, or _TASK_PAUSE_NS after its last sample.
-        """
-        for thread, rows in samples.items():
-            rows = rows_where(rows, rows["sampled"] != int(SampledTime.WAITS))
-            pairs = list(zip(rows["stack"].tolist(), rows["api"].tolist(), strict=True))
-            found = {pair: self._task(*pair) for pair in set(pairs)}
-            begins = np.zeros(len(pairs), dtype=np.bool_)
-            if any(task for task, _ in found.values()) or thread in self._in_task:
-                for number, (pair, at_ns) in enumerate(zip(pairs, rows["at_ns"].tolist(), strict=True)):
-                    task, place = found[pair]
-                    before, line, last_ns = self._in_task.get(thread, (None, None, 0))
-                    if task is not None:
-                        begins[number] = task is not before or at_ns - last_ns > _TASK_PAUSE_NS
-                    elif place in (None, line):
-                        continue
-                    self._in_task[thread] = task, place, at_ns
-            if not begins.any():
-                continue
-            rows = rows_where(rows, begins)
-            none = np.zeros(len(rows), dtype=np.int64)
-            stacks, ends = int64s(rows["stack"]), int64s(rows["at_ns"])
-            self._begun.add([self._log.owner(thread)], KeyedTimes(none, stacks, none, none, none + 1, ends))
-
-    def _task(self, stack: int, function: int) -> tuple[LibraryTask | None, StackFrame | None]:
-        """The task of samples, and their line; None for both without a stack."""
-        known = self._stacks.get(stack)
-        if known is None:
-            return None, None
-        task, place = known.task, place_of(known)
-        is_one = task is not None and is_part(task, self.functions.get(function, ""))
-        return task if is_one else None, place
 
     def _add_samples(self, samples: Mapping[int, Rows], calls: LoggedCalls) -> None:
         counts = [len(mine) for mine in samples.values()]

@@ -29,6 +29,8 @@ class TaskTraits(NamedTuple):
     remedy: str
     pattern: str
     is_rare: bool = False
+    # Smallest share of the time without GPU work from which on the task is the reason of a verdict.
+    least: float = 0.5
 
 
 class LibraryTask(StrEnum):
@@ -46,7 +48,7 @@ class LibraryTask(StrEnum):
 
 
 # Kinds of calls that launch nothing, and that hardly any other work makes at a line that launches kernels.
-_RARE = (CallKind.WAITS, CallKind.FREES, CallKind.LOADS)
+_RARE = (CallKind.WAITS, CallKind.FREES, CallKind.ALLOCATES, CallKind.LOADS)
 # The tasks by what their stacks have. The first one that matches counts.
 TASKS = {
     # The stack of Python behind each operation of the forward pass, and a read of each gradient, by the engine itself
@@ -57,6 +59,8 @@ TASKS = {
         r"/torch/fx/traceback\.py\nformat_stack\0|\ntorch::autograd::PyAnomalyMetadata::"
         r"|\nat::_ops::(?:isnan|_is_any_true|any|item)::call\([^\0]*\0(?:[^\0]*\n[^\0]*at::Tensor::[^\0]*\0)?"
         r"[^\0]*\ntorch::autograd::Engine::evaluate_function\(",
+        # Much of it is not seen: the stacks of Python are made by code that runs too fast to be read from outside.
+        least=0.25,
     ),
     LibraryTask.CUDNN_SEARCH: TaskTraits(
         "cuDNN searches for an algorithm",
@@ -64,7 +68,7 @@ TASKS = {
         "torch.backends.cudnn.benchmark a search is shorter.",
         r"/libcudnn[-\w]*\.so[.\d]*\n(?:cudnnBackendFinalize|cudnnFind\w+|cudnnGetConvolution\w*Algorithm\w*)\0"
         r"|\n(?:[^\0]* )?at::native::[^\0]*(?:get_plans_from_find|generate_and_filter_plans|try_configs|try_plans)"
-        r"|\n[^\0]*cudnn_frontend::[^\0]*(?:time_sampling|cudnnFindPlan|EngineHeuristics|ExecutionPlanBuilder)"
+        r"|\n[^\0]*cudnn_frontend::[^\0]*(?:time_sorted_plan|time_sampling|cudnnFindPlan|EngineHeuristics|ExecutionPlanBuilder)"
         r"|CUDACachingAllocator::[^\0]*::emptyCache\(.*\nat::native::[^\0]*run_(?:single|fused)_conv\(",
         is_rare=True,
     ),

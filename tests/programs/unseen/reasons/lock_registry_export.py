@@ -50,7 +50,7 @@ def step(x, weight, registry, spent):
 def main():
     x = torch.randn(4096, 4096, device="cuda")
     weight = torch.randn(4096, 4096, device="cuda") / 64
-    registry, spent = Registry(700), {"lock": 0.0}
+    registry, spent = Registry(2000), {"lock": 0.0}
     threading.Thread(target=export_forever, args=(registry,), name="exporter", daemon=True).start()
     for _ in range(30):
         step(x, weight, registry, spent)

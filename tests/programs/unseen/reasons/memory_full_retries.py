@@ -56,10 +56,10 @@ def main():
     other = fill_memory(5 * GIB)
     lengths = others(random.Random(1))
     rate(lengths, weight, 1)
-    before = torch.cuda.memory_stats()["num_alloc_retries"]
+    before = torch.cuda.memory_stats()["num_device_free"]
     found = rate(lengths, weight, 9)
-    retries = torch.cuda.memory_stats()["num_alloc_retries"] - before
-    truth = {"retries": round(100 * (1 - found / without), 1), "retries a second": round(retries / 9, 1)}
+    frees = torch.cuda.memory_stats()["num_device_free"] - before
+    truth = {"retries": round(100 * (1 - found / without), 1), "frees a second": round(frees / 9, 1)}
     print(f"RATE {found:.2f}; TRUTH {json.dumps(truth)} {other.numel() >> 30} GiB beside")
 
 
