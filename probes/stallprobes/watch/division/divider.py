@@ -516,8 +516,7 @@ class ProcessDivider:
         settled_ns = self._settled_ns
         if settled_ns is None:
             settled_ns = FOREVER if process.late and (calls["kind"] == int(CallKind.SUBMITS)).any() else 0
-        kept = spans.ends > settled_ns
-        return Spans(np.maximum(spans.begins[kept], settled_ns), spans.ends[kept])
+        return spans.within(settled_ns, FOREVER)
 
     def _note_flying(self, operations: Rows, flying: Rows) -> None:
         """Note the threads of operations whose calls have not returned."""
@@ -657,7 +656,7 @@ class ProcessDivider:
         self._calls, self._operations = rows_where(calls, kept), rows_where(operations, kept_operations)
         self._overheads = rows_where(overheads, int64s(overheads["end"]) > oldest)
         self._time.drop_before(self.done_ns)
-        self._lost = _ending_after(min(oldest, self.done_ns), self._lost)
+        self._lost = self._lost.ending_after(min(oldest, self.done_ns))
 
     def _result(self, sequence: SequenceSums, leader: int, device: int, begin_ns: int) -> SequenceDivision:
         assert self._process is not None
@@ -752,12 +751,6 @@ def _in_order_of_starts(operations: Rows) -> Rows:
     some = order[together]
     order[together] = some[np.lexsort((operations["correlation"][some], starts[some]))]
     return rows_at(operations, order)
-
-
-def _ending_after(time_ns: int, spans: Spans) -> Spans:
-    """The spans that end after a time."""
-    kept = spans.ends > time_ns
-    return Spans(spans.begins[kept], spans.ends[kept])
 
 
 def _late(rows: Rows, begin_ns: int) -> tuple[Int64s, Int64s]:

@@ -130,10 +130,10 @@ class Spans(NamedTuple):
     def united(cls, begins: Int64s, ends: Int64s) -> Spans:
         """The union of intervals, which may be in any order."""
         kept = ends > begins
+        if not kept.any():
+            return NO_SPANS
         if not kept.all():
             begins, ends = begins.compress(kept), ends.compress(kept)
-        if not len(begins):
-            return NO_SPANS
         if (begins[1:] < begins[:-1]).any():
             # Most are in order: only a stable sort uses that.
             order = np.argsort(begins, kind="stable")
@@ -176,6 +176,11 @@ class Spans(NamedTuple):
         first, end = self._reaching(begin_ns, end_ns)
         return Spans(np.maximum(self.begins[first:end], begin_ns), np.minimum(self.ends[first:end], end_ns))
 
+    def ending_after(self, time_ns: int) -> Spans:
+        """The spans that end after a time."""
+        kept = self.ends > time_ns
+        return Spans(self.begins[kept], self.ends[kept])
+
     def _reaching(self, begin_ns: int, end_ns: int) -> tuple[int, int]:
         """The first of the spans that reach into a time, and the one behind the last."""
         first = int(self.ends.searchsorted(begin_ns, "right"))
@@ -188,7 +193,7 @@ class Spans(NamedTuple):
 
     def contain_ascending(self, times: Int64s) -> Flags:
         """As ``contain`` for times that ascend."""
-        return self.located(times)[1]
+        return self.located(times)[1] if len(self.begins) else np.zeros(len(times), dtype=np.bool_)
 
 
 # Empty set of spans of time.
@@ -465,7 +470,7 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
         if len(union.begins):
             _set(parts, (parts < 0) & union.contain_ascending(begins), part)
     works = parts >= 0
-    away = times.away.contain_ascending(begins) if len(times.away.begins) else np.zeros(len(begins), dtype=np.bool_)
+    away = times.away.contain_ascending(begins)
     if away.any():
         _set(parts, works & away & ~copied.contain_ascending(begins), Part.SHARED)
     active = calls.active(times, begins)
@@ -496,7 +501,7 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
         allocates = counts & ALLOCATES_BY_KIND[kinds].any(axis=0)
         copying = counts & ((kinds == int(CallKind.COPIES)) & ~waits).any(axis=0)
     only_copies = parts == NUMBERS[Part.COPIES]
-    beside = only_copies & apart.contain_ascending(begins) if only_copies.any() else only_copies
+    beside = only_copies & apart.contain_ascending(begins)
     submitting = submits.any(axis=0) & ~waiting & counts
     overlapping = dict(unions)[Part.COPIES].contain_ascending(begins) & ~only_copies
     of_copies = copying, copying & only_copies, waiting & only_copies, beside, overlapping
@@ -620,8 +625,7 @@ def _gaps(
         # A wait with nothing to wait for is a call like others.
         _set(found, waits & (begins > at_end) & (returns - begins < limits.blocked_ns), Part.SUBMITTING)
         blocked = waits & (found == NUMBERS[Part.BLOCKED])
-        if blocked.any() and len(times.other_work.begins):
-            _set(found, blocked & times.other_work.contain_ascending(at[asks]), Part.OTHER_WORK)
+        _set(found, blocked & times.other_work.contain_ascending(at[asks]), Part.OTHER_WORK)
         # The call of the next operation waits for that operation, not for work that has ended.
         own = ~open_asks & (threads[following[asks]] == calls.threads[rows]) & (returns == returned[asks])
         woken = (waits | ~own) & (begins <= at_end) & (at[asks] < at_end + limits.wake_up_ns)
@@ -647,6 +651,5 @@ def _gaps(
     _set(parts, ~open_ & (returned < 0), Part.UNKNOWN)
     if times.ended:
         _set(parts, (following == none) & (until >= _NEVER), Part.END)
-    if len(times.lost.begins):
-        _set(parts, times.lost.contain_ascending(at), Part.UNKNOWN)
+    _set(parts, times.lost.contain_ascending(at), Part.UNKNOWN)
     return parts

@@ -205,6 +205,9 @@ class OutsideWaits:
         begins = calls.spans.begins[gaps]
         took, after = ends - before[gaps], begins - ends
         pending, new = took >= _LEAST_WORK_NS, begins >= begin_ns
+        # How much of each gap the work takes, and how much is left of it.
+        ran = np.minimum(np.maximum(took, 0), took + after)
+        rest, ended = took + after - ran, after >= -_CLOCK_ERROR_NS
         waits = np.zeros(len(gaps), dtype=np.bool_)
         # The function of a call in flight is not known, and its number negative.
         pairs = functions << 32 | calls.functions[gaps] & 0xFFFFFFFF
@@ -221,15 +224,12 @@ class OutsideWaits:
                 known.awake_ns += slept[1]
             sums = self._sums.setdefault(thread, {}).setdefault(names, BinnedSums(self._origin_ns, columns=_COLUMNS))
             chosen = same & new if known.wakes else counted & (after >= 0)
-            ran = np.clip(took, 0, took + after)
-            rest = took + after - ran if known.wakes else np.zeros_like(ran)
-            add_at(sums, begins[chosen], _WORKED, ran[chosen], rest[chosen])
+            add_at(sums, begins[chosen], _WORKED, ran[chosen], *([rest[chosen]] if known.wakes else ()))
             is_wait = bool(known.wait)
-            chosen = counted & (after >= -_CLOCK_ERROR_NS)
+            chosen = counted & ended
             add_at(sums, begins[chosen], _TAKEN if is_wait else _LEFT, ran[chosen])
             if is_wait:
-                waits |= same & pending
-        waits &= after >= -_CLOCK_ERROR_NS
+                waits |= same & pending & ended
         if not waits.any():
             return calls
         gaps, ends = gaps[waits], np.minimum(ends, begins)[waits]

@@ -241,7 +241,7 @@ class StepBook:
             if step.range
             else [
                 row
-                for key, row in self._calls.items()
+                for key, row in self._counted().items()
                 if (key.thread, self._functions.get(key.function, ""), key.bytes)
                 == (step.thread, step.function, step.bytes)
             ]

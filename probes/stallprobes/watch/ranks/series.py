@@ -12,7 +12,7 @@ import numpy as np
 from stallprobes.records.rows import Rows, joined, rows_where
 from stallprobes.watch.division.binned_sums import BinnedSums, add_at
 from stallprobes.watch.division.collectives import COLLECTIVE, CollectiveBatch, is_nccl, operation_of
-from stallprobes.watch.division.instants import NO_SPANS, CoveredTime, Flags, Spans, united
+from stallprobes.watch.division.instants import NO_SPANS, CoveredTime, Flags, united
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.ranks.matching import CLOCK_ERROR_NS, Kernels
 from stallprobes.watch.reading.kernel_names import demangle_all, short_name
@@ -121,7 +121,7 @@ class SequenceTrack:
             series.drop_before(time_ns)
         starts = [int(entry.rows["start"].min()) for entry in self.series.values() if len(entry.rows)]
         first = min([time_ns, *starts]) - _MARGIN_NS
-        self._exposed, self._recorded = _after(self._exposed, first), _after(self._recorded, first)
+        self._exposed, self._recorded = self._exposed.ending_after(first), self._recorded.ending_after(first)
 
     @property
     def exposed(self) -> CoveredTime:
@@ -145,8 +145,3 @@ def kernels_of(rows: Rows, mine: SequenceTrack, other: SequenceTrack, numbers: K
     distinct, places = np.unique(names, return_inverse=True)
     operations = int64s([numbers.operations[name] for name in distinct.tolist()])[places.reshape(-1)]
     return Kernels(int64s(rows["start"]), ends, names, operations, mine.knows(ends) & other.knows(ends))
-
-
-def _after(spans: Spans, time_ns: int) -> Spans:
-    kept = spans.ends > time_ns
-    return Spans(spans.begins[kept], spans.ends[kept])
