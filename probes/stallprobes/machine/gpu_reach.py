@@ -93,11 +93,13 @@ def of_model(model: str) -> Calibration | None:
 
 
 def known(uuid: str, model: str, driver: str) -> Mapping[str, Known]:
-    """What is known of each unit of a GPU: by its own calibration, else by that of its model."""
+    """What is known of each unit of a GPU: by its own calibration, else by that of its model, also where that reached more
+    of the peak. PCIe is that of this machine."""
     found: dict[str, Known] = {}
     for basis, calibration in ((Basis.MODEL, of_model(model)), (Basis.CALIBRATION, load(uuid, driver))):
-        if calibration is not None:
-            found |= {name: Known(value, basis) for name, value in calibration.measures.items()}
+        for name, value in {} if calibration is None else calibration.measures.items():
+            if name in PCIE or name not in found or value >= found[name].value:
+                found[name] = Known(value, basis)
     return found
 
 

@@ -38,6 +38,16 @@ def test_an_own_calibration_comes_before_that_of_the_model() -> None:
     assert known(UUID, "another", "1.2").keys() == {"dram", "fp32"}
 
 
+def test_the_larger_share_of_the_peak_counts_and_the_own_traffic() -> None:
+    model = of_model("NVIDIA H200")
+    assert model is not None
+    half = model.reached["pcie_to_gpu"] / 2
+    store(MADE.changed(reached={"fp16": model.reached["fp16"] - 0.1, "pcie_to_gpu": half}))
+    found = known(UUID, "NVIDIA H200", "1.2")
+    assert found["fp16"] == (model.reached["fp16"], Basis.MODEL)
+    assert found["pcie_to_gpu"] == (half, Basis.CALIBRATION)
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[", '{"schema": "stallscope.calibration/9"}'])
 def test_a_damaged_file_is_none(text: str) -> None:
     user_state.write(f"calibration-{UUID}.json", text)
