@@ -11,6 +11,7 @@ Replays each file of ``screenshots/recordings`` on the screen, without a termina
     matrix-cell.svg      one of its cells: what it is, why, and its histograms
     stall-appears.svg    the recorded demo, animated by CSS: the stall, the remedy, quiet, with captions
     watch.svg            a watched program, of ``recordings/watch``: two threads of it, and what their calls wait for
+    watch-training.svg   another one: what bounds a training of ResNet-18, its lines and its kernels
 
 On a machine with an H200 this records the demo:
 
@@ -81,12 +82,25 @@ CHECK = ROOT / "tests" / "gpu" / "recorded" / "check-h200x2-1.json.gz"
 CELL = ("d2d@secondary", "spin")
 SIZE = (140, 44)
 MOVING = "stall-appears"
-WATCHED = RECORDINGS / "watch" / "pageable-copies.rec"
 # In a folder of its own, since no still picture is made of it.
 DEMO = Path("demo") / "demo.rec"
-# The moment of it that is drawn.
-WATCHED_AT_S = 4.0
 SETTINGS = Settings()
+
+
+class Watched(NamedTuple):
+    """A recording of a watched program, the moment (s) of it that is drawn after ``keys``, and its command."""
+
+    name: str
+    file: Path
+    at_s: float
+    command: str
+    keys: tuple[str, ...]
+
+
+WATCHED = (
+    Watched("watch", RECORDINGS / "watch" / "pageable-copies.rec", 4.0, "python pageable_copies.py", ("down",)),
+    Watched("watch-training", RECORDINGS / "watch" / "training.rec", 3600.0, "python3 image_training.py", ("K",)),
+)
 TRACE_WIDTH = 1200
 TIMELINE_STEPS = 5
 BEFORE_OFF_S = 0.3
@@ -527,21 +541,22 @@ async def draw_timeline(stage: Stage) -> dict[str, str]:
         return {"timeline": still(stage.strips(), stage.ground, f"timeline · {stage.title}")}
 
 
-async def draw_watch(file: Path) -> dict[str, str]:
-    """The screen of a watched program, with the thread that waits for the other one selected."""
+async def draw_watch(watched: Watched) -> dict[str, str]:
+    """The screen of a watched program at its time, after its keys."""
     # The recording plays no time; to seek has the same effect before and after the screen starts to play it.
-    source = WatchReplaySource(WatchRecording(file), clock=lambda: 0.0)
+    source = WatchReplaySource(WatchRecording(watched.file), clock=lambda: 0.0)
     app = StallscopeApp(lambda: source, SETTINGS, first="watch")
     app.animation_level = "none"
     async with app.run_test(size=SIZE) as pilot:
-        source.seek(WATCHED_AT_S)
+        source.seek(watched.at_s)
         while not isinstance(app.screen, WatchScreen) or not app.screen.query(WatchTable):
             await pilot.pause(0.01)
         screen = app.screen
         while not screen.query_one(WatchTable).view.rows:
             screen.draw()
             await pilot.pause(0.01)
-        await pilot.press("down")
+        for key in watched.keys:
+            await pilot.press(key)
         await pilot.pause()
         # Other rows can have changed the sizes of the panels.
         screen.draw()
@@ -550,8 +565,8 @@ async def draw_watch(file: Path) -> dict[str, str]:
         strips = screen._compositor.render_strips(screen.size)
         assert screen.moment is not None
         recorded = time.strftime("%Y-%m-%d", time.gmtime(screen.moment.wall_s))
-        title = f"stallscope watch python pageable_copies.py · NVIDIA H200 · {recorded}"
-        return {"watch": still(strips, screen.background_colors[1].hex6.lower(), title)}
+        title = f"stallscope watch {watched.command} · NVIDIA H200 · {recorded}"
+        return {watched.name: still(strips, screen.background_colors[1].hex6.lower(), title)}
 
 
 def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
@@ -568,7 +583,7 @@ def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
         for name, svg in asyncio.run(draw(file, file in firsts)).items():
             made.append(out / f"{name}.svg")
             made[-1].write_text(svg, encoding="utf-8")
-    drawn = (draw_check(min(files), CHECK), draw_watch(WATCHED), draw_demo(recordings / DEMO))
+    drawn = (draw_check(min(files), CHECK), *map(draw_watch, WATCHED), draw_demo(recordings / DEMO))
     for name, svg in (each for one in drawn for each in asyncio.run(one).items()):
         made.append(out / f"{name}.svg")
         made[-1].write_text(svg, encoding="utf-8")

@@ -35,6 +35,7 @@ VERDICTS = {
     "picker": "kernel-other-context (stall)",
     "matrix": "3 STARVED, 171 STALLED, 8 slower, 1 drift of 350 cells",
     "watch": "86 % of the time of launches (thread 742) is waiting: 100 % pageable copy in MainThread (thread 723).",
+    "watch-training": "MainThread (with 1 more thread) is host-bound: the GPU waits for the host. It is copy-bound too",
     "matrix-cell": "D2D · secondary · own stream: wait p50 5.60 µs → 2.34 ms (×418)",
 }
 
@@ -87,7 +88,7 @@ def test_those_in_the_tree_are_up_to_date(drawn: dict[str, Path]) -> None:
 def test_each_says_its_verdict(drawn: dict[str, Path], name: str) -> None:
     assert VERDICTS[name] in words(drawn[name])
     # The recording of a program has no name of a GPU.
-    if name not in ("picker", "watch"):
+    if name not in ("picker", "watch", "watch-training"):
         # A check says nothing of a GPU's number, which may be another's by now.
         two = name == "peer-copy-behind-kernel"
         number = "" if name.startswith("matrix") else " (GPU 0, GPU 1)" if two else " (GPU 0)"

@@ -93,8 +93,8 @@ def of_model(model: str) -> Calibration | None:
 
 
 def known(uuid: str, model: str, driver: str) -> Mapping[str, Known]:
-    """What is known of each unit of a GPU: by its own calibration, else by that of its model, also where that reached more
-    of the peak. PCIe is that of this machine."""
+    """What is known of each unit of a GPU: by its own calibration, else by its model's, also where that reached more of
+    the peak. PCIe is that of this machine."""
     found: dict[str, Known] = {}
     for basis, calibration in ((Basis.MODEL, of_model(model)), (Basis.CALIBRATION, load(uuid, driver))):
         for name, value in {} if calibration is None else calibration.measures.items():
