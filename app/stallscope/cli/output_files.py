@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # File descriptors of stdout and stderr. A file to which stdout or stderr is redirected must not be replaced.
 _STREAMS = 1, 2
 # Options that name an output file.
-SAVE, HTML, PROMETHEUS, TRACE = "--save", "--html", "--prometheus", "--trace"
+SAVE, HTML, CSV, PROMETHEUS, TRACE = "--save", "--html", "--csv", "--prometheus", "--trace"
 # First bytes of a file that --prometheus wrote. A file with these first bytes may be replaced without --force. Reason:
 # the Prometheus collector reads the latest metrics from one file.
 _PROMETHEUS_START = b"# HELP stallscope_"
@@ -60,7 +60,7 @@ class OutputFiles:
         """Write every file completely or not at all, with progress. Returns a sentence for each failed file."""
         if not self._paths:
             return []
-        from stallprobes.files import atomic
+        from stallprobes.files import atomic, tables
         from stallprobes.matrix import check_file, prometheus
 
         def write_page(path: Path) -> None:
@@ -74,6 +74,7 @@ class OutputFiles:
                 matrix, path, force=self._force, progress=progress.shower(f"saving {path.name}")
             ),
             HTML: write_page,
+            CSV: lambda path: tables.save_csv(matrix.to_records(), path, force=self._force),
             PROMETHEUS: lambda path: prometheus.write(matrix, path, full=self._prometheus_full),
         }
         failed = []
