@@ -147,7 +147,7 @@ def test_the_alerts_fire_and_do_not(tmp_path: Path) -> None:
     watched = {
         f'stallscope_watch_verdict_info{{{sequence}, verdict="host", second=""}}': "1+0x60",
         f"stallscope_watch_process_running{{{process}}}": "1+0x30 0+0x30",
-        f"stallscope_watch_standstill_seconds{{{process}}}": "0+0x40 90+0x20",
+        f"stallscope_watch_standstill_seconds{{{process}}}": "0+0x15 90+0x45",
         f'stallscope_watch_step_seconds{{{sequence}, percentile="50"}}': "0.1+0x10 0.2+0x50",
         'stallscope_watch_timestamp_seconds{instance="node-1", watch="train"}': "0+60x20 1200+0x40",
         f'stallscope_watch_cost_ratio{{{process}, limit="low"}}': "0.01+0x60",
@@ -181,8 +181,9 @@ def test_the_alerts_fire_and_do_not(tmp_path: Path) -> None:
                 alert("StallscopeNotBoundByTheGpu", "20m", bound, **first, verdict="host"),
                 # The program has ended.
                 alert("StallscopeNotBoundByTheGpu", "40m", None),
+                alert("StallscopeProgramStandsStill", "15m", None),
                 alert("StallscopeProgramStandsStill", "40m", None),
-                alert("StallscopeProgramStandsStill", "50m", "Process 0 of train: no call for 1m 30s", **train),
+                alert("StallscopeProgramStandsStill", "20m", "Process 0 of train: no call for 1m 30s", **train),
                 alert("StallscopeStepSlower", "10m", None),
                 alert("StallscopeStepSlower", "25m", slower, **first, percentile="50"),
                 alert("StallscopeWatchEndedEarly", "20m", None),

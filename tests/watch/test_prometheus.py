@@ -64,6 +64,12 @@ def test_a_process_that_has_ended_or_stands_still_says_so() -> None:
     assert only(series, "stallscope_watch_process_info", rank="3") == 1
 
 
+def test_a_process_that_runs_after_detaching_is_no_longer_watched() -> None:
+    for last, running in ((False, 1), (True, 0)):
+        series = read(prometheus.text(findings(8), "train", NOW_S, last=last))
+        assert only(series, "stallscope_watch_process_running") == running
+
+
 def test_names_of_a_program_stay_labels_and_are_cut() -> None:
     found = findings(8)
     (process,) = found.processes
@@ -100,5 +106,7 @@ def test_the_file_is_replaced_for_all_to_read_and_is_due_again_later(tmp_path: P
     assert not metrics.due
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert only(read(path.read_text(encoding="utf-8")), "stallscope_watch_processes", watch="train") == 1
+    metrics.write(findings(8).changed(processes=()), last=True)
+    assert not metrics.due
     with pytest.raises(FileNotWritten):
         MetricsFile(tmp_path / "nowhere" / "train.prom").write(findings(8))

@@ -7,6 +7,7 @@ sequences are numbered, so that the series of a program are the same in its next
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -38,18 +39,25 @@ class MetricsFile:
         """True if the last write was long enough ago, or there was none."""
         return time.monotonic() >= self._due_s
 
-    def write(self, findings: WatchFindings) -> None:
-        """Replace the file by one with the metrics of ``findings``. Raises FileNotWritten."""
-        self._due_s = time.monotonic() + (_PERIOD_S if findings.processes else _FIRST_PERIOD_S)
-        prometheus.write(text(findings, self._path.name.removesuffix(".prom"), time.time()), self._path)
+    def write(self, findings: WatchFindings, *, last: bool = False) -> None:
+        """Replace the file by one with the metrics of ``findings``; it is not due again after the ``last`` ones.
+
+        Raises FileNotWritten.
+        """
+        self._due_s = math.inf if last else time.monotonic() + (_PERIOD_S if findings.processes else _FIRST_PERIOD_S)
+        name = self._path.name.removesuffix(".prom")
+        prometheus.write(text(findings, name, time.time(), last=last), self._path)
 
 
-def text(findings: WatchFindings, watch: str, now_s: float) -> str:
-    """The metrics of ``findings`` in Prometheus' text format at ``now_s`` since 1970, with the label ``watch``."""
-    return prometheus.text_of(_metrics(findings, {"watch": watch[:_LONGEST_LABEL]}, now_s))
+def text(findings: WatchFindings, watch: str, now_s: float, *, last: bool = False) -> str:
+    """The metrics of ``findings`` in Prometheus' text format at ``now_s`` since 1970, with the label ``watch``.
+
+    ``last``: no process is watched any more.
+    """
+    return prometheus.text_of(_metrics(findings, {"watch": watch[:_LONGEST_LABEL]}, now_s, last))
 
 
-def _metrics(findings: WatchFindings, base: Mapping[str, str], now_s: float) -> Iterator[Metric]:
+def _metrics(findings: WatchFindings, base: Mapping[str, str], now_s: float, last: bool) -> Iterator[Metric]:
     yield Metric("stallscope_watch_timestamp_seconds", "When this was written, in s since 1970.", [(base, now_s)])
     yield Metric("stallscope_watch_duration_seconds", "Time watched.", [(base, findings.duration_ns / 1e9)])
     yield Metric(
@@ -69,8 +77,8 @@ def _metrics(findings: WatchFindings, base: Mapping[str, str], now_s: float) -> 
     )
     yield Metric(
         "stallscope_watch_process_running",
-        "1 while the process runs.",
-        [(labels, int(not process.ended)) for process, labels in processes],
+        "1 while the process runs and is watched.",
+        [(labels, int(not (process.ended or last))) for process, labels in processes],
     )
     yield Metric(
         "stallscope_watch_standstill_seconds",

@@ -43,7 +43,7 @@ class WatchFiles:
 
     @property
     def metrics(self) -> MetricsFile | None:
-        """The file with metrics; None where none is written."""
+        """A new file with metrics; None where none is written."""
         return None if self.prometheus is None else MetricsFile(self.prometheus)
 
     @property
@@ -67,11 +67,6 @@ class WatchFiles:
             progress.begin(f"saving to {self.runs.name}")
             run_file.append(findings, self.runs)
             diagnostics.print_message(f"run saved to {self.runs}; compare it with stallscope compare")
-
-    def save_metrics(self, findings: WatchFindings) -> None:
-        """Write the last metrics. Raises FileNotWritten."""
-        if self.metrics is not None:
-            self.metrics.write(findings)
 
     def save_trace(self, live: LiveProgram, findings: WatchFindings, progress: Progress) -> None:
         """Write the trace, and say where it is and what it leaves out. Raises FileNotWritten."""

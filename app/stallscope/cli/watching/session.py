@@ -241,7 +241,7 @@ def save_files(
     with kept(failures, RunFileError):
         files.save_run(findings, progress)
     with kept(failures, FileNotWritten):
-        files.save_metrics(findings)
+        save_metrics(live, findings)
     with kept(failures, FileNotWritten):
         files.save_trace(live, findings, progress)
     with kept(failures, FileNotWritten):
@@ -254,6 +254,12 @@ def close_trial(live: LiveProgram) -> None:
         live.trial.close()
         if live.trial.problem:
             raise WatchError(live.trial.problem)
+
+
+def save_metrics(live: LiveProgram, findings: WatchFindings) -> None:
+    """Write the last metrics of ``live``, if it has a file for them. Raises FileNotWritten."""
+    if live.metrics is not None:
+        live.metrics.write(findings, last=True)
 
 
 @contextmanager
@@ -336,7 +342,7 @@ class ProgramWatch:
                 with self._failureskept():
                     self._files.save_run(report, progress)
                 with self._failureskept():
-                    self._files.save_metrics(findings)
+                    save_metrics(self.live, findings)
                 with self._failureskept():
                     self._files.save_trace(self.live, findings, progress)
             with self._failureskept():
