@@ -15,6 +15,7 @@ from factories.watch_moments import findings
 from stallprobes import compare
 from stallprobes.files import codec
 from stallprobes.files.tables import Record, csv_text, html_table, save_csv
+from stallprobes.matrix import reference_choice, references
 from stallprobes.measurement.result import RunResult
 from stallprobes.model import Channel
 from stallprobes.watch.division.parts import Part
@@ -100,6 +101,15 @@ def test_the_records_of_a_comparison_have_every_percentile() -> None:
     require_flat(records)
     assert len(records) == sum(max(len(cell.parts), 1) for cell in comparison.cells)
     assert len(repr(comparison)) < LONGEST_REPR
+
+
+def test_the_repr_of_a_comparison_with_a_reference_is_a_line() -> None:
+    (name,) = references.names()
+    matrix = host_checks.host(1, gpu="NVIDIA H200")
+    found = reference_choice.load(name).unusual(matrix)
+    there = len(found.stalled_there)
+    assert repr(found) == f"<ReferenceComparison with {name}: 0 cells stall only here, {there} only there>"
+    assert len(repr(found.reference)) < LONGEST_REPR
 
 
 def test_the_records_of_a_watched_program_have_the_parts_of_its_time() -> None:
