@@ -142,14 +142,14 @@ def test_the_file_is_replaced_at_once_and_readable_for_every_user(umask: int, tm
 
 def test_the_collector_never_sees_a_file_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[Path]] = []
-    sync = os.fsync
+    rename = os.replace
 
-    def watched(descriptor: int) -> None:
-        if not seen:
-            seen.append(sorted(tmp_path.glob("*.prom")))
-        sync(descriptor)
+    def watched(source: Path, target: Path) -> None:
+        seen.append(sorted(tmp_path.glob("*.prom")))
+        assert source.read_text(encoding="utf-8") == prometheus.text(host_checks.host(1))
+        rename(source, target)
 
-    monkeypatch.setattr(os, "fsync", watched)
+    monkeypatch.setattr(os, "replace", watched)
     prometheus.write(host_checks.host(1), tmp_path / "stallscope.prom")
     assert seen == [[]]
 
