@@ -331,7 +331,10 @@ def test_an_invalid_time_is_a_usage_error(stallscope_command: Command, seconds: 
             'there is no pattern "secondary-context"; did you mean "secondary-context-d2d"?',
         ),
         (("run", "spin", "--sim", "--sim-set", "a=1"), "the profile has no setting 'a'; see: stallscope list --sim"),
-        (("fleet", "nomad"), 'there is no file for a fleet "nomad"; there are: slurm, kubernetes, ansible, container'),
+        (
+            ("fleet", "nomad"),
+            'there is no file for a fleet "nomad"; there are: slurm, kubernetes, ansible, container, alerts, grafana',
+        ),
     ],
 )  # fmt: skip
 def test_a_usage_error_is_one_sentence_and_exits_2(

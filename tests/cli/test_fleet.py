@@ -133,9 +133,11 @@ def test_a_job_file_is_printed_unchanged_and_explains_its_use(stallscope_command
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == fleet.text(kind)
     assert done.stdout.isascii()
-    assert max(map(len, done.stdout.splitlines())) <= 120
     assert "stallscope's check on every" in done.stdout[:100]
-    assert done.stdout.startswith("#")
+    # JSON has no comments, and expressions in it no line breaks.
+    if not fleet.FILES[kind].endswith(".json"):
+        assert max(map(len, done.stdout.splitlines())) <= 120
+        assert done.stdout.startswith("#")
 
 
 def test_an_unknown_kind_is_a_usage_error(stallscope_command: Command) -> None:
@@ -399,4 +401,4 @@ def test_the_ansible_playbook_checks_each_host_fetches_and_merges(
     merged(tmp_path / "stallscope-results")
     for node in NODES:
         figures = (tmp_path / f"textfiles-{node}" / "stallscope.prom").read_text(encoding="utf-8")
-        assert "stallscope_cell_latency_seconds{" in figures
+        assert "stallscope_cell_worst_ratio{" in figures

@@ -51,7 +51,7 @@ def output_options() -> list[tuple[str, str]]:
 
 def test_the_options_with_an_output_file_are_known() -> None:
     assert {name for name, _ in output_options()} == {*SCREENS, "record", *COMMANDS}
-    assert len(output_options()) == 19
+    assert len(output_options()) == 24
 
 
 @pytest.fixture

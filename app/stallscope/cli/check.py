@@ -82,6 +82,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @options.json("stallscope.check/3, or stallscope.compare/3 with --compare")
 @options.save
 @options.html
+@options.csv
 @options.prometheus
 @options.prometheus_full
 @click.option("--compare", "old", type=options.INPUT_FILE, metavar="OLD", help="Compare with the saved check OLD.")
@@ -105,6 +106,7 @@ def command(
     as_json: bool,
     save: Path | None,
     html: Path | None,
+    csv: Path | None,
     prometheus: Path | None,
     prometheus_full: bool,
     old: Path | None,
@@ -144,7 +146,12 @@ def command(
     collect_rarely()
     with InterruptHandler() as interrupt, Suspension(), Progress() as progress:
         files = output_files.OutputFiles(
-            {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus},
+            {
+                output_files.SAVE: save,
+                output_files.HTML: html,
+                output_files.CSV: csv,
+                output_files.PROMETHEUS: prometheus,
+            },
             force,
             prometheus_full,
         )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @options.save
 @options.json("stallscope.check/3")
 @options.html
+@options.csv
 @options.prometheus
 @options.prometheus_full
 @options.force("; merge checks of different GPU models")
@@ -32,6 +33,7 @@ def command(
     save: Path | None,
     as_json: bool,
     html: Path | None,
+    csv: Path | None,
     prometheus: Path | None,
     prometheus_full: bool,
     force: bool,
@@ -47,7 +49,9 @@ def command(
     from stallprobes.matrix import merge
 
     outputs = output_files.OutputFiles(
-        {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force, prometheus_full
+        {output_files.SAVE: save, output_files.HTML: html, output_files.CSV: csv, output_files.PROMETHEUS: prometheus},
+        force,
+        prometheus_full,
     )
     parts = 2 + outputs.written
     with Progress() as progress:

@@ -257,6 +257,9 @@ save = output_file(
     help="Save the check for show, compare and merge; compressed with gzip if FILE ends in .gz.",
 )
 html = output_file("--html", help="Write a self-contained HTML page.")
+csv = output_file(
+    "--csv", help="Write the figures to FILE as CSV, a line for each probe or cell, phase and operation; times in ns."
+)
 prometheus = output_file("--prometheus", help="Write metrics for node_exporter's textfile collector.")
 prometheus_full = click.option(
     "--prometheus-full",

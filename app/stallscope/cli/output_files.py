@@ -20,17 +20,14 @@ if TYPE_CHECKING:
 # File descriptors of stdout and stderr. A file to which stdout or stderr is redirected must not be replaced.
 _STREAMS = 1, 2
 # Options that name an output file.
-SAVE, HTML, PROMETHEUS, TRACE = "--save", "--html", "--prometheus", "--trace"
-# First bytes of a file that --prometheus wrote. A file with these first bytes may be replaced without --force. Reason:
-# the Prometheus collector reads the latest metrics from one file.
-_PROMETHEUS_START = b"# HELP stallscope_"
+SAVE, HTML, CSV, PROMETHEUS, TRACE = "--save", "--html", "--csv", "--prometheus", "--trace"
 
 
 class OutputFiles:
     """Output files by option.
 
-    Raises CommandError (exit code 2) for a file that cannot be written, or exists while ``force`` is False. A file of
-    ``--prometheus`` may replace an earlier one without ``force``; ``prometheus_full`` is for all metrics.
+    Raises CommandError (exit code 2) for a file that cannot be written, or exists while ``force`` is False.
+    ``prometheus_full`` is for all metrics.
     """
 
     def __init__(self, paths: Mapping[str, Path | None], force: bool, prometheus_full: bool = False) -> None:
@@ -40,7 +37,7 @@ class OutputFiles:
         self._prometheus_full = prometheus_full
         self._paths = {option: path for option, path in paths.items() if path is not None}
         for option, path in self._paths.items():
-            require_writable(option, path, force or (option == PROMETHEUS and _is_prometheus_export(path)))
+            require_writable(option, path, force)
         require_different(self._paths)
 
     @property
@@ -60,7 +57,7 @@ class OutputFiles:
         """Write every file completely or not at all, with progress. Returns a sentence for each failed file."""
         if not self._paths:
             return []
-        from stallprobes.files import atomic
+        from stallprobes.files import atomic, tables
         from stallprobes.matrix import check_file, prometheus
 
         def write_page(path: Path) -> None:
@@ -74,6 +71,7 @@ class OutputFiles:
                 matrix, path, force=self._force, progress=progress.shower(f"saving {path.name}")
             ),
             HTML: write_page,
+            CSV: lambda path: tables.save_csv(matrix.to_records(), path, force=self._force),
             PROMETHEUS: lambda path: prometheus.write(matrix, path, full=self._prometheus_full),
         }
         failed = []
@@ -89,13 +87,14 @@ class OutputFiles:
 def require_writable(option: str, path: Path, force: bool, for_stdout: str = "use --json for stdout") -> None:
     """Raise CommandError (exit code 2) where the file ``path`` of ``option`` could not be written now.
 
+    A file of ``--prometheus`` may replace an earlier one without ``force``: the collector reads the latest metrics.
     ``-`` is refused, which other programs take for stdout, and stdout's own file: ``for_stdout`` says what to do.
     """
     from stallprobes.files import atomic
 
     _refuse_stdout(option, path, for_stdout)
     try:
-        atomic.ready(path, force=force)
+        atomic.ready(path, force=force or (option == PROMETHEUS and _is_prometheus_export(path)))
     except FileNotWritten as error:
         raise CommandError(ExitCode.USAGE, f"{option}: {error}") from error
 
@@ -135,11 +134,11 @@ def _refuse_stdout(option: str, path: Path, remedy: str) -> None:
 
 
 def _is_prometheus_export(path: Path) -> bool:
-    from stallprobes.files import input_file
+    from stallprobes.files import input_file, prometheus
 
     with suppress(FileNotRead, OSError):
         # What is read of a pipe is gone.
         if path.is_file():
             with input_file.opened(path) as file:
-                return file.read(len(_PROMETHEUS_START)) == _PROMETHEUS_START
+                return file.read(len(prometheus.START)) == prometheus.START
     return False

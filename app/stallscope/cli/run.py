@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     "than 4 aggressors).",
 )
 @options.timeline
+@options.csv
 @options.trace
 @options.trace_seconds
 @options.gpu()
@@ -53,7 +54,9 @@ if TYPE_CHECKING:
 @options.allow_shared
 @options.together
 @options.simulation
-def command(as_json: bool, trace: Path | None, trace_seconds: float | None, force: bool, **arguments: Any) -> None:
+def command(
+    as_json: bool, csv: Path | None, trace: Path | None, trace_seconds: float | None, force: bool, **arguments: Any
+) -> None:
     """Measure the patterns or probes NAME...: first the baseline, then with the aggressors running.
 
     "all" selects every pattern. Probes given together run together, victims of different contexts in slots: each is
@@ -72,7 +75,10 @@ def command(as_json: bool, trace: Path | None, trace_seconds: float | None, forc
       stallscope run secondary-context-d2d --timeline
       stallscope run secondary-context-d2d --trace stall.json.gz
     """
+    if csv is not None:
+        output_files.require_writable(output_files.CSV, csv, force)
     trace_s = _trace_seconds(trace, trace_seconds, force)
+    output_files.require_different({output_files.CSV: csv, output_files.TRACE: trace})
     chosen = _Chosen(**arguments)
     errors: list[str] = []
     traces: list[TitledTrace] = []
@@ -82,6 +88,9 @@ def command(as_json: bool, trace: Path | None, trace_seconds: float | None, forc
             progress.begin("writing the trace")
             with interrupt.deferred():
                 errors = _write_trace(result, traces, trace, force)
+        if csv is not None:
+            with interrupt.deferred():
+                errors += _write_csv(result, csv, force)
         progress.end()
         with Output() as out:
             if as_json:
@@ -108,6 +117,17 @@ def _trace_seconds(trace: Path | None, seconds: float | None, force: bool) -> fl
         return None
     output_files.require_writable(output_files.TRACE, trace, force)
     return options.DEFAULT_TRACE_SECONDS if seconds is None else seconds
+
+
+def _write_csv(result: RunResult, path: Path, force: bool) -> list[str]:
+    """Write ``result`` as CSV. Returns a sentence where that failed."""
+    from stallprobes.files import tables
+
+    try:
+        tables.save_csv(result.to_records(), path, force=force)
+    except FileNotWritten as error:
+        return [f"{output_files.CSV}: {error}"]
+    return []
 
 
 def _write_trace(result: RunResult, traces: Sequence[TitledTrace], path: Path, force: bool) -> list[str]:

@@ -17,6 +17,7 @@ from stallscope.cli.process.progress import Progress
 @options.json("stallscope.check/3")
 @options.html
 @options.reference
+@options.csv
 @options.prometheus
 @options.prometheus_full
 @options.force()
@@ -26,6 +27,7 @@ def command(
     as_json: bool,
     html: Path | None,
     reference: str | None,
+    csv: Path | None,
     prometheus: Path | None,
     prometheus_full: bool,
     force: bool,
@@ -38,9 +40,11 @@ def command(
       stallscope show before.json --html before.html
     """
     # With --force the check would be lost.
-    output_files.require_different({"FILE": file, output_files.HTML: html, output_files.PROMETHEUS: prometheus})
+    output_files.require_different(
+        {"FILE": file, output_files.HTML: html, output_files.CSV: csv, output_files.PROMETHEUS: prometheus}
+    )
     outputs = output_files.OutputFiles(
-        {output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force, prometheus_full
+        {output_files.HTML: html, output_files.CSV: csv, output_files.PROMETHEUS: prometheus}, force, prometheus_full
     )
     with Progress() as progress:
         parts = 2 + outputs.written

@@ -14,6 +14,7 @@ from stallprobes.errors import StallprobesError, reason_of
 from stallscope.cli import command as cli_command
 from stallscope.cli import completers, options, output_files
 from stallscope.cli.command import MeasuringCommand
+from stallscope.cli.output_files import PROMETHEUS
 from stallscope.cli.process import diagnostics, foreground, limits
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.foreground import WatchExit
@@ -67,6 +68,7 @@ class WatchArguments:
     trace: Path | None
     save: Path | None
     repeat: int | None
+    prometheus: Path | None
     full: bool
     print_env: bool
     attach: Path | None
@@ -107,6 +109,7 @@ class WatchArguments:
             TRACE: self.trace is not None,
             SAVE: self.save is not None,
             "--repeat": self.repeat is not None,
+            PROMETHEUS: self.prometheus is not None,
             "--matrix": self.matrix is not None,
             "--slow": self.slow_us is not None,
             "--cost": self.cost_percent is not None,
@@ -135,7 +138,7 @@ class _Rule(NamedTuple):
 # Options with which watch starts no program. Each of these options excludes the others.
 _MODES = ("--print-env", "--attach", "--pid")
 # Options of the report. A command without a report on a program refuses these options, for example --print-env.
-_REPORT = (JSON, RECORD, TRACE, SAVE, "--matrix")
+_REPORT = (JSON, RECORD, TRACE, SAVE, PROMETHEUS, "--matrix")
 # Options of the recording in the watched process. watch refuses these options with --attach, with --asleep, and for the
 # printed list of processes. With --print-env, these options apply to the programs that get the printed environment.
 _RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-profiler")
@@ -338,6 +341,11 @@ class WatchCommand(MeasuringCommand):
     help="Run PROGRAM N times, one after the other and without a screen, each saved by --save; the first that fails "
     "is the last.",
 )
+@options.output_file(
+    PROMETHEUS,
+    help="Write metrics for node_exporter's textfile collector to FILE (NAME.prom), every 10 s and at the end: what "
+    "bounds the program, the parts of its time, its steps, what watching costs.",
+)
 @click.option("--full", is_flag=True, help="Print slow calls one by one and the functions of each thread too.")
 @click.option(
     "--print-env",
@@ -446,6 +454,7 @@ def command(context: click.Context, /, **values: Any) -> None:
         arguments.force,
         arguments.full,
         arguments.save,
+        prometheus=arguments.prometheus,
     )
     known = None if arguments.print_env else stalls_of_this_machine(arguments.matrix)
     default_percent = CALLS_ONLY_COST_PERCENT if arguments.calls_only else DEFAULT_COST_PERCENT
@@ -516,7 +525,13 @@ def _check_files(arguments: WatchArguments) -> None:
     """Raise CommandError for files that cannot be written, or would get no content."""
     reports = arguments.attach is not None or arguments.pid is not None
     stdout_use = "the text goes to stdout" if reports else "stdout belongs to the program"
-    files = {JSON: arguments.json_file, TRACE: arguments.trace, RECORD: arguments.record, OUTPUT: arguments.output}
+    files = {
+        JSON: arguments.json_file,
+        TRACE: arguments.trace,
+        RECORD: arguments.record,
+        OUTPUT: arguments.output,
+        PROMETHEUS: arguments.prometheus,
+    }
     for option, path in files.items():
         if path is not None and option != RECORD:
             output_files.require_writable(option, path, arguments.force, stdout_use)

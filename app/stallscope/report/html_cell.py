@@ -74,7 +74,7 @@ def text(value: object) -> str:
 
 def kind_badge(cell: Cell) -> str:
     """The kind of ``cell`` as a marked word."""
-    kind = findings.cell_kind(cell)
+    kind = cell.shown_kind
     return f'<span class="word {kind}">{text(kind.look.word)}</span>'
 
 
@@ -130,7 +130,7 @@ def largest_ratio(cell: Cell) -> float | None:
 
 def description(data: PageData, cell: Cell) -> str:
     """``d2d@secondary beside spin: STALLED, call p50 ×1.5, wait p50 ×428``, and what changed."""
-    parts = [findings.cell_kind(cell).look.word]
+    parts = [cell.shown_kind.look.word]
     if cell.status is Status.OK and cell.column != QUIET:
         ratios = [shown for phase in PHASES if (shown := findings.shown(cell, phase))]
         parts += [f"{check_wording.phase_name(r.phase)} {r.quantile} {times(r.ratio)}" for r in ratios]

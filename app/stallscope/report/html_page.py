@@ -152,7 +152,7 @@ def _cell(data: PageData, row: MatrixRow, column: MatrixColumn) -> str:
     cell = data.matrix.cells.get((row.name, column.name))
     if cell is None:
         return "<td></td>"
-    kind = findings.cell_kind(cell)
+    kind = cell.shown_kind
     ratio = html_cell.largest_ratio(cell)
     figure = compact(ratio) if ratio is not None and cell.status is Status.OK else ""
     shade = ""

@@ -65,7 +65,7 @@ class MatrixBlock:
 
 
 def _all_of(cells: Iterable[Cell], *kinds: CellKind) -> bool:
-    return all(findings.cell_kind(cell) in kinds for cell in cells)
+    return all(cell.shown_kind in kinds for cell in cells)
 
 
 def quiet_text(matrix: Matrix, block: MatrixBlock) -> str:
@@ -84,7 +84,7 @@ def worst_cell(matrix: Matrix, aggressor: str) -> Cell | None:
 
 def symbol(cell: Cell, ascii_only: bool = False) -> str:
     """The symbol of ``cell``."""
-    kind = findings.cell_kind(cell)
+    kind = cell.shown_kind
     if kind is VerdictKind.STALLED:
         verdicts = findings.verdicts(cell)
         ratio = (verdicts[0].ratio if verdicts else None) or 0.0

@@ -75,7 +75,7 @@ def _block(
         line: list[Run] = [(padded(first, names - 1), "")]
         for victim in victims:
             cell = matrix.cells[victim, name]
-            kind = findings.cell_kind(cell)
+            kind = cell.shown_kind
             style = "" if kind is VerdictKind.QUIET else kind.look.style
             line += [(" ", ""), (symbol(cell, out.ascii), style)]
         out.runs([*line, (f"  {texts[level]}" if level < 3 and texts[level] else "", "dim")])
@@ -120,8 +120,8 @@ def _worst_texts(matrix: Matrix, aggressor: str) -> tuple[str, str, str]:
     if worst is None:
         return ("",) * 3
     verdict = findings.verdicts(worst)[0]
-    if findings.cell_kind(worst) is VerdictKind.STARVED or verdict.ratio is None:
-        text = f"{findings.cell_kind(worst).look.word} {worst.row}"
+    if worst.shown_kind is VerdictKind.STARVED or verdict.ratio is None:
+        text = f"{worst.shown_kind.look.word} {worst.row}"
         return (f"{text}: {check_wording.worst_figure(worst)}", text, text)
     ratio = f"{'×' + compact(verdict.ratio):>5} "
     what = f"{check_wording.phase_name(verdict.phase)} {verdict.quantile}"

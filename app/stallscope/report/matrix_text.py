@@ -228,7 +228,7 @@ def _heads(victims: Sequence[str]) -> list[list[TableCell | str]]:
 def _cell(cell: Cell | None) -> TableCell:
     if cell is None:
         return TableCell("")
-    kind = findings.cell_kind(cell)
+    kind = cell.shown_kind
     style = _style(kind)
     if not _has_figures(kind):
         return TableCell(f"{kind.look.letter or kind.look.word}  ", style)
@@ -256,7 +256,7 @@ def _baseline(cell: Cell | None) -> str:
     """Medians of call and wait in µs with no aggressor running."""
     if cell is None:
         return ""
-    kind = findings.cell_kind(cell)
+    kind = cell.shown_kind
     if not _has_figures(kind):
         return f"{kind.look.letter or kind.look.word}  "
     medians = check_wording.baseline_medians_ns(cell)

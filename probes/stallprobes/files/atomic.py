@@ -65,11 +65,12 @@ def _refuse(path: Path, *, force: bool) -> None:
     _folder(path)
 
 
-def write(path: Path, chunks: Iterable[bytes], *, force: bool, mode: int | None = None) -> None:
+def write(path: Path, chunks: Iterable[bytes], *, force: bool, mode: int | None = None, durable: bool = True) -> None:
     """Write ``chunks`` to the file ``path``, atomically: other programs see all of it or nothing.
 
     With ``force`` an existing file is replaced (for a symbolic link, its target). The permissions are ``mode``, or
-    those of the user's umask. Raises FileNotWritten; no temporary file remains.
+    those of the user's umask. A file that is not ``durable`` is not synced to disk, which can take seconds. Raises
+    FileNotWritten; no temporary file remains.
     """
     try:
         with unwound_by_signals(), created(path, force=force) as descriptor:
@@ -77,8 +78,10 @@ def write(path: Path, chunks: Iterable[bytes], *, force: bool, mode: int | None 
                 os.fchmod(descriptor, mode)
             with open(descriptor, "wb", closefd=False) as file:
                 file.writelines(chunks)
-            os.fsync(descriptor)
-        _sync_folder(_real(path).parent)
+            if durable:
+                os.fsync(descriptor)
+        if durable:
+            _sync_folder(_real(path).parent)
     except OSError as error:
         raise _sentence(path, error) from error
 

@@ -103,6 +103,11 @@ class _Schema(msgspec.Struct):
     schema: Any = None
 
 
+def brief(document: PlainDocument, *names: str) -> str:
+    """A short ``repr`` of ``document``, with the members ``names`` alone."""
+    return f"{type(document).__name__}({', '.join(f'{name}={getattr(document, name)!r}' for name in names)})"
+
+
 class Document(PlainDocument):
     """Base of results. A number whose annotation has ``Rounded`` is rounded when the object is made."""
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from stallprobes.files.codec import Document, Text, about
+from stallprobes.files.tables import Record
 
 # Name of a backend in results.
 Backend = Literal["cuda", "simulated", "host"]
@@ -40,3 +41,21 @@ class Origin(Document, kw_only=True):
     def simulated(self) -> bool:
         """True if a simulated GPU was measured."""
         return self.backend == "simulated"
+
+    @property
+    def machine(self) -> str:
+        """The GPU, or what was measured in its place, for one line: ``NVIDIA H200``, ``SIMULATED h200``."""
+        if self.simulated:
+            return f"SIMULATED {self.profile}"
+        return "host" if self.backend == "host" else str(self.fingerprint.get("gpu") or "unknown GPU")
+
+    @property
+    def origin_columns(self) -> Record:
+        """Columns of what was measured and when, in the records of a result."""
+        gpu = self.fingerprint.get("gpu")
+        return {
+            "gpu": None if gpu is None else str(gpu),
+            "driver": None if (driver := self.fingerprint.get("driver")) is None else str(driver),
+            "simulated": self.simulated,
+            "started_at": self.started_at,
+        }

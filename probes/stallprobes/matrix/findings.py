@@ -67,11 +67,6 @@ class CauseGroup:
         return sum(len(cells) for _, cells in self.columns)
 
 
-def cell_kind(cell: Cell) -> CellKind:
-    """Kind of ``cell``: starved where its status says so, whatever its verdicts."""
-    return VerdictKind.STARVED if cell.status is Status.STARVED else cell.kind
-
-
 def victims(matrix: Matrix) -> tuple[MatrixRow, ...]:
     """Rows, the worst first; equal ones in the matrix's order."""
     return tuple(sorted(matrix.rows, key=lambda row: _worst(row_cells(matrix, row.name)), reverse=True))
@@ -135,7 +130,7 @@ def groups(matrix: Matrix) -> tuple[CauseGroup, ...]:
         causes.setdefault((kind, worst.cause, worst.remedy), {}).setdefault(cell.column, []).append(cell)
     return tuple(
         CauseGroup(
-            kind=cell_kind(next(iter(columns.values()))[0]),
+            kind=next(iter(columns.values()))[0].shown_kind,
             cause=cause,
             remedy=remedy,
             columns=tuple((name, tuple(cells)) for name, cells in columns.items()),
@@ -146,7 +141,7 @@ def groups(matrix: Matrix) -> tuple[CauseGroup, ...]:
 
 def worst_cells(matrix: Matrix, most: int) -> tuple[Cell, ...]:
     """At most ``most`` stalled, slower, starved or failed cells: the worst of each cause first, then the next worst."""
-    stalls = [cell for cell in matrix.findings() if cell.status.measured and _is_stall(cell_kind(cell))]
+    stalls = [cell for cell in matrix.findings() if cell.status.measured and _is_stall(cell.shown_kind)]
     first = [group.worst for group in groups(matrix) if _is_stall(group.kind)]
     if len(first) < most:
         first += sorted((cell for cell in stalls if cell not in first), key=_cell_weight, reverse=True)
@@ -158,7 +153,7 @@ def counts(matrix: Matrix) -> Mapping[CellKind, int]:
     numbers: dict[CellKind, int] = dict.fromkeys(KIND_ORDER, 0)
     for cell in matrix.cells.values():
         if cell.column != QUIET:
-            numbers[cell_kind(cell)] += 1
+            numbers[cell.shown_kind] += 1
     return {kind: number for kind, number in numbers.items() if number}
 
 
@@ -174,7 +169,7 @@ def largest_quiet_ratio(cells: Iterable[Cell]) -> float | None:
         if cell.status is Status.UNSUPPORTED:
             continue
         ratios = [figure.ratio for phase in PHASES if (figure := shown(cell, phase)) is not None]
-        if cell_kind(cell) is not VerdictKind.QUIET or not ratios:
+        if cell.shown_kind is not VerdictKind.QUIET or not ratios:
             return None
         largest = max(largest, *ratios)
     return largest or None

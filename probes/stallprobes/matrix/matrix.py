@@ -7,7 +7,8 @@ is its JSON form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -16,18 +17,24 @@ from typing import Annotated
 from msgspec import Meta
 
 from stallprobes.files.codec import Document, Integer, Nanoseconds, Natural, Seconds, Text, about
+from stallprobes.files.tables import HtmlCell, Record, aligned, html_table
+from stallprobes.latency.columns import latency_columns
+from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.latency.window import ChannelMap, Window, merged_groups
 from stallprobes.machine.origin import Fingerprint, Origin
 from stallprobes.model import MATRIX_PHASES, Phase
 from stallprobes.records.timeline_summary import TimelineSummary
+from stallprobes.units import compact
 from stallprobes.verdicts.kinds import Look, VerdictKind
-from stallprobes.verdicts.verdict import Verdict
+from stallprobes.verdicts.verdict import Verdict, verdict_columns, worst_of
 
 # Name of the column in which the victims run without an aggressor.
 QUIET = "quiet"
 # Phases (parts of a call's latency) that a cell of the matrix (a victim beside aggressors) shows.
 PHASES = MATRIX_PHASES
+# Largest number of rows and of columns of a matrix in a notebook.
+_MOST_SHOWN = 40
 # Largest number of rows or columns of a matrix that is read.
 MOST_LINES = 2_000
 
@@ -149,6 +156,37 @@ class Cell(CellHead, eq=False, dict=True):
 
     repeats: Sequence[Repeat] = ()
 
+    def __repr__(self) -> str:
+        return f"<Cell {self.row} beside {self.column}: {self.shown_kind.look.word}>"
+
+    def iter_records(self) -> Iterator[Record]:
+        """A record for each phase and operation; one without a phase where nothing was measured."""
+        head: Record = {
+            "victim": self.row,
+            "aggressor": self.column,
+            "status": str(self.status),
+            "reason": self.reason,
+            "iterations": self.iterations,
+            "in_flight_ns": None if self.in_flight_ns is None else round(self.in_flight_ns),
+        }
+        channels = {**self.baseline, **self.channels}
+        for channel in channels:
+            now, baseline = (sums.get(channel, Histogram.empty()) for sums in (self.channels, self.baseline))
+            latencies = latency_columns(channel, now, baseline)
+            yield {**head, **latencies, **verdict_columns(self.verdicts, channel.phase)}
+        if not channels:
+            yield head
+
+    def html_cell(self) -> HtmlCell | str:
+        """Its cell in a notebook: a ratio or a word, with the worst verdict under the mouse."""
+        worst, look = self.worst, self.shown_kind.look
+        if self.shown_kind is VerdictKind.QUIET:
+            return "·"
+        ratio = None if worst is None or not self.status.measured else worst.ratio
+        hover = self.reason or (worst.sentence if worst is not None else "")
+        figure = "" if ratio is None else f" {compact(ratio)}"
+        return HtmlCell((look.letter or look.word) + figure, look.style, hover)
+
     def sums(self) -> Sequence[ChannelMap]:
         """The sum of all repeats with the aggressor running, and that of all baselines; made anew."""
         windows = (repeat.window.channels for repeat in self.repeats)
@@ -186,7 +224,7 @@ class Cell(CellHead, eq=False, dict=True):
     @property
     def worst(self) -> Verdict | None:
         """The most severe verdict, None where there is none."""
-        return max(self.verdicts, key=lambda verdict: verdict.weight, default=None)
+        return worst_of(self.verdicts)
 
     @property
     def kind(self) -> CellKind:
@@ -194,6 +232,11 @@ class Cell(CellHead, eq=False, dict=True):
         if not self.status.measured:
             return self.status
         return self.worst.kind if self.worst is not None else VerdictKind.QUIET
+
+    @property
+    def shown_kind(self) -> CellKind:
+        """Kind of the cell in a report: starved where its status says so, whatever its verdicts."""
+        return VerdictKind.STARVED if self.status is Status.STARVED else self.kind
 
 
 @dataclass(frozen=True)
@@ -247,6 +290,46 @@ class Matrix(CheckHead, eq=False, weakref=True, kw_only=True):
     cells: Mapping[tuple[str, str], Cell]
     timeline_summary: TimelineSummary | None = None
     lost_engines: tuple[LostEngine, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<{self._headline}>"
+
+    def _repr_html_(self) -> str:
+        severity: Counter[str] = Counter()
+        for cell in self.findings():
+            # The worst kind decides, then the number of its cells.
+            weight = MOST_LINES ** (0 if cell.worst is None else cell.worst.kind.severity)
+            severity.update({cell.row: weight, cell.column: weight})
+        rows = sorted((row.name for row in self.rows), key=lambda name: -severity[name])
+        names = (column.name for column in self.columns if column.name != QUIET)
+        columns = sorted(names, key=lambda name: -severity[name])
+        shown = rows[:_MOST_SHOWN]
+        table = (
+            (name, *(self.cells[row, name].html_cell() if (row, name) in self.cells else "" for row in shown))
+            for name in columns[:_MOST_SHOWN]
+        )
+        left = "; the worst rows and columns only" if max(len(rows), len(columns)) > _MOST_SHOWN else ""
+        return html_table(f"{self._headline}. Largest ratio to the baseline{left}", ("beside", *shown), table)
+
+    @property
+    def _headline(self) -> str:
+        kinds = Counter(cell.shown_kind for cell in self.cells.values() if cell.column != QUIET)
+        worst_first = sorted(
+            kinds, key=lambda kind: kind.severity if isinstance(kind, VerdictKind) else -1, reverse=True
+        )
+        words = ", ".join(f"{kinds[kind]} {kind.look.word}" for kind in worst_first)
+        cut = ", interrupted" if self.interrupted else ""
+        beside = sum(column.name != QUIET for column in self.columns)
+        return f"Matrix of {len(self.rows)} victims and {beside} aggressors on {self.machine}: {words}{cut}"
+
+    def to_records(self) -> list[Record]:
+        """A record for each cell, phase and operation, for pandas, polars or Arrow.
+
+        Latencies are in nanoseconds (``p50_ns``), ratios are those to the baseline (``p50_ratio``), None is unknown.
+        ``op`` is empty for all operations of the phase together. All records have the same columns.
+        """
+        records = aligned(record for cell in self.cells.values() for record in cell.iter_records())
+        return [record | self.origin_columns for record in records]
 
     def row(self, name: str) -> MatrixRow:
         """The row called ``name``. Raises KeyError."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from stallprobes.files import atomic
-from stallprobes.foreign_text import printable_lines
+from stallprobes.files import prometheus
+from stallprobes.files.prometheus import Metric
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.matrix import PHASES, Cell, Matrix, Status
@@ -22,25 +21,6 @@ from stallprobes.model import Channel
 
 # Value of the Prometheus label ``quantile`` for each percentile.
 _QUANTILES = {Quantile.P50: "0.5", Quantile.P99: "0.99"}
-# Permissions of the file with the metrics. Reason: node_exporter reads the file as another user.
-_MODE = 0o644
-
-
-@dataclass(frozen=True)
-class _Metric:
-    """One metric: its name, its help text, and its values by labels."""
-
-    name: str
-    about: str
-    values: list[tuple[Mapping[str, str], float]] = field(default_factory=list)
-
-    def lines(self) -> Iterator[str]:
-        if self.values:
-            yield f"# HELP {self.name} {_escaped(self.about)}"
-            yield f"# TYPE {self.name} gauge"
-        for labels, value in self.values:
-            pairs = ",".join(f'{key}="{_quoted(text)}"' for key, text in labels.items())
-            yield f"{self.name}{{{pairs}}} {value!r}"
 
 
 def write(matrix: Matrix, path: Path | str, *, full: bool = False) -> None:
@@ -48,7 +28,7 @@ def write(matrix: Matrix, path: Path | str, *, full: bool = False) -> None:
 
     Unlike a saved check, it replaces an existing file: the collector reads one file with the latest values.
     """
-    atomic.write(Path(path), (printable_lines(text(matrix, full=full)).encode(),), force=True, mode=_MODE)
+    prometheus.write(text(matrix, full=full), Path(path))
 
 
 def text(matrix: Matrix, *, full: bool = False) -> str:
@@ -59,10 +39,10 @@ def text(matrix: Matrix, *, full: bool = False) -> str:
         "simulated": "true" if matrix.simulated else "false",
     }
     metrics = (*_check(matrix, base), *_pairs(matrix, base, full), *(_cells(matrix, base) if full else ()))
-    return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
+    return prometheus.text_of(metrics)
 
 
-def _check(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
+def _check(matrix: Matrix, base: Mapping[str, str]) -> Iterator[Metric]:
     info = {
         **base,
         "driver": _word(matrix.fingerprint.get("driver")),
@@ -74,27 +54,27 @@ def _check(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
         **({"timeline": "true"} if matrix.timeline else {}),
     }
     begun = datetime.datetime.fromisoformat(matrix.started_at).timestamp()
-    yield _Metric("stallscope_check_info", "Machine and program of the check; always 1.", [(info, 1)])
-    yield _Metric("stallscope_check_timestamp_seconds", "Start of the check, in seconds since 1970.", [(base, begun)])
-    yield _Metric("stallscope_check_duration_seconds", "Duration of the check.", [(base, float(matrix.seconds))])
+    yield Metric("stallscope_check_info", "Machine and program of the check; always 1.", [(info, 1)])
+    yield Metric("stallscope_check_timestamp_seconds", "Start of the check, in seconds since 1970.", [(base, begun)])
+    yield Metric("stallscope_check_duration_seconds", "Duration of the check.", [(base, float(matrix.seconds))])
     interrupted = int(matrix.interrupted)
-    yield _Metric("stallscope_check_interrupted", "1 if the check was stopped before its end.", [(base, interrupted)])
+    yield Metric("stallscope_check_interrupted", "1 if the check was stopped before its end.", [(base, interrupted)])
     spread = baseline_spread(matrix)
     ratios = {} if spread is None else {"typical": spread.typical, "worst": spread.worst}
-    yield _Metric(
+    yield Metric(
         "stallscope_check_baseline_spread_ratio",
         "Variation of the victims' baselines within the check: typical, and that of the victim that varies most.",
         [({"victims": which, **base}, ratio) for which, ratio in ratios.items()],
     )
 
 
-def _pairs(matrix: Matrix, base: Mapping[str, str], full: bool) -> Iterator[_Metric]:
-    ratio = _Metric(
+def _pairs(matrix: Matrix, base: Mapping[str, str], full: bool) -> Iterator[Metric]:
+    ratio = Metric(
         "stallscope_cell_worst_ratio",
         "Latency with the aggressor running over the latency without, as the report shows it: the worst verdict's, "
         "else the larger median's of call and wait.",
     )
-    status = _Metric("stallscope_cell_status", "1 for the status of the cell, 0 for the others.")
+    status = Metric("stallscope_cell_status", "1 for the status of the cell, 0 for the others.")
     for cell in matrix.cells.values():
         here = {"victim": cell.row, "aggressor": cell.column}
         worst = _worst_ratio(cell)
@@ -117,11 +97,11 @@ def _worst_ratio(cell: Cell) -> float | None:
     return max((ratio.ratio for ratio in medians if ratio is not None), default=None)
 
 
-def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
-    now = _Metric("stallscope_cell_latency_seconds", "Latency of the victim's calls with the aggressor running.")
-    baseline = _Metric("stallscope_cell_quiet_latency_seconds", "Latency of the victim's calls without the aggressor.")
-    ratio = _Metric("stallscope_cell_times_quiet_ratio", "Latency with the aggressor running over the latency without.")
-    flight = _Metric("stallscope_cell_in_flight_seconds", "Longest age of a call in flight at the end of a window.")
+def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[Metric]:
+    now = Metric("stallscope_cell_latency_seconds", "Latency of the victim's calls with the aggressor running.")
+    baseline = Metric("stallscope_cell_quiet_latency_seconds", "Latency of the victim's calls without the aggressor.")
+    ratio = Metric("stallscope_cell_times_quiet_ratio", "Latency with the aggressor running over the latency without.")
+    flight = Metric("stallscope_cell_in_flight_seconds", "Longest age of a call in flight at the end of a window.")
     for cell in matrix.cells.values():
         here = {"victim": cell.row, "aggressor": cell.column}
         for phase in PHASES:
@@ -147,11 +127,3 @@ def _seconds(channels: Mapping[Channel, Histogram], channel: Channel, quantile: 
 
 def _word(value: object) -> str:
     return "" if value is None else str(value)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n")
-
-
-def _quoted(text: str) -> str:
-    return _escaped(text).replace('"', r"\"")

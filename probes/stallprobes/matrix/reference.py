@@ -20,7 +20,19 @@ from typing import Annotated
 from msgspec import Meta
 
 from stallprobes.errors import NotComparable
-from stallprobes.files.codec import Document, Figure, Name, Nanoseconds, Natural, Positive, Ratio, Seconds, Text, about
+from stallprobes.files.codec import (
+    Document,
+    Figure,
+    Name,
+    Nanoseconds,
+    Natural,
+    Positive,
+    Ratio,
+    Seconds,
+    Text,
+    about,
+    brief,
+)
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.comparing.comparability import Difference
 from stallprobes.matrix.matrix import QUIET, Cell, CellPlace, Matrix, MatrixColumn, MatrixRow, Status
@@ -195,6 +207,10 @@ class ReferenceComparison(Unusual, eq=False, kw_only=True):
     quick: bool
     simulated: bool
 
+    def __repr__(self) -> str:
+        here, there = len(self.stalled_here), len(self.stalled_there)
+        return f"<ReferenceComparison with {self.reference.name}: {here} cells stall only here, {there} only there>"
+
 
 class Reference(Document, eq=False, dict=True, kw_only=True, tag_field="schema", tag=REFERENCE_SCHEMA):
     """Recorded checks of one model of GPU with one driver, against which stallscope names what is unusual. Keys ending
@@ -208,6 +224,9 @@ class Reference(Document, eq=False, dict=True, kw_only=True, tag_field="schema",
     rows: tuple[ReferenceRow, ...]
     columns: tuple[MatrixColumn, ...]
     cells: tuple[ReferenceCell, ...]
+
+    def __repr__(self) -> str:
+        return brief(self, "name", "machines")
 
     @cached_property
     def by_place(self) -> Mapping[tuple[str, str], ReferenceCell]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from msgspec import UNSET, UnsetType
 
-from stallprobes.files.codec import Document, Integer, Latency, Natural, Positive, Seconds, Text, about
+from stallprobes.files.codec import Document, Integer, Latency, Natural, Positive, Seconds, Text, about, brief
+from stallprobes.files.tables import HtmlCell, Record, aligned, html_table
+from stallprobes.latency.columns import latency_columns
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine.gpu_state import GpuStates
 from stallprobes.machine.origin import Origin
 from stallprobes.model import Channel, Kind, Phase, Probe, Role, Source
 from stallprobes.records.timeline_summary import TimelineSummary
+from stallprobes.units import in_us, times
 from stallprobes.verdicts.blame import Blame
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.verdict import PercentileSpreads, Verdict
+from stallprobes.verdicts.verdict import PercentileSpreads, Verdict, verdict_columns, worst_of
 
 if TYPE_CHECKING:
     from stallprobes.latency.window import ChannelMap
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 RUN_SCHEMA: Final = "stallscope.run/3"
 # Smallest number of values with which a p99.9 is stated. With fewer values, the p99.9 would be the maximum.
 P999_NEEDS = 1000
+# Largest number of characters of a list of patterns in the ``repr`` of a result.
+_LONGEST_LIST = 200
 # Words for a probe's state in the JSON document, where the document and the screen have different words.
 _STATES = {VerdictKind.HOST: "slower", VerdictKind.FAILED: "failed"}
 
@@ -51,6 +57,9 @@ class RunFigures(Document):
         list[tuple[Natural, Positive]],
         about("[[lower bound of the bucket in ns, count], ...], ascending; 64 buckets per octave."),
     ]
+
+    def __repr__(self) -> str:
+        return brief(self, "count", "p50_ns", "p99_ns", "max_ns")
 
     @classmethod
     def of_channel(
@@ -120,6 +129,14 @@ class RunProbe(Document):
     phases: dict[Phase, RunFigures]
     baseline: Annotated[dict[Phase, RunFigures], about("The same probe with no aggressor running.")]
     ops: tuple[RunOp, ...]
+
+    def __repr__(self) -> str:
+        return brief(self, "name", "role", "state", "calls")
+
+    def figures(self) -> Iterator[tuple[Channel, RunFigures, RunFigures | None]]:
+        """The figures of each phase, then of each operation, each with its baseline; None without one."""
+        yield from ((Channel(phase), figures, self.baseline.get(phase)) for phase, figures in self.phases.items())
+        yield from ((Channel(op.phase, op.op), op, op.baseline) for op in self.ops)
 
     @classmethod
     def of_evidence(cls, evidence: Evidence, kind: VerdictKind | None) -> RunProbe:
@@ -203,6 +220,62 @@ class RunVariant(Document, kw_only=True):
     spread: RunSpread | None
     gpu_state: GpuStates | UnsetType = UNSET
 
+    def __repr__(self) -> str:
+        return f"<RunVariant {self.pattern} {self.variant}: {self.word}>"
+
+    @property
+    def word(self) -> str:
+        """Its status where it is not ok, else the word of its worst verdict."""
+        worst = worst_of(self.verdicts)
+        return self.status if self.status != "ok" else (VerdictKind.QUIET if worst is None else worst.kind).look.word
+
+    def iter_records(self) -> Iterator[Record]:
+        """The records of its probes; one without a probe where there is none, as where it is unsupported."""
+        head: Record = {
+            "pattern": self.pattern,
+            "variant": self.variant,
+            "kind": str(self.kind),
+            "status": self.status,
+            "reason": self.reason,
+        }
+        for probe in self.probes:
+            mine: Record = {
+                "probe": probe.name,
+                "role": str(probe.role),
+                "context": probe.context,
+                "stream": probe.stream,
+                "state": probe.state,
+                "calls": probe.calls,
+                "in_flight_ns": None if probe.in_flight_ns is None else round(probe.in_flight_ns),
+                "error": probe.error,
+            }
+            of_probe = [verdict for verdict in self.verdicts if verdict.probe == probe.name]
+            for channel, now, before in probe.figures():
+                baseline = Histogram.empty() if before is None else before.distribution
+                latencies = latency_columns(channel, now.distribution, baseline)
+                yield {**head, **mine, **latencies, **verdict_columns(of_probe, channel.phase)}
+        if not self.probes:
+            yield head
+
+    def rows(self) -> Iterator[tuple[HtmlCell | str, ...]]:
+        """Rows of a notebook's table: of victims, of a host control that is not quiet, and of probes that failed."""
+        if self.status != "ok":
+            yield self.variant, "", HtmlCell(self.status, "warn"), "", "", "", "", "", self.reason or ""
+        for probe in self.probes:
+            if (probe.role is not Role.VICTIM and probe.error is None) and probe.state in ("quiet", "running", "off"):
+                continue
+            worst = worst_of(verdict for verdict in self.verdicts if verdict.probe == probe.name)
+            style, ratio, cause = "", "", HtmlCell(probe.error or "")
+            if worst is not None:
+                style, ratio = worst.kind.look.style, "" if worst.ratio is None else times(worst.ratio)
+                cause = HtmlCell(worst.short_cause or worst.cause, hover=f"{worst.sentence} {worst.remedy}".rstrip())
+            medians = (
+                "" if (figures := phases.get(phase)) is None else in_us(figures.p50_ns)
+                for phase in (Phase.CALL, Phase.WAIT)
+                for phases in (probe.baseline, probe.phases)
+            )
+            yield self.variant, probe.name, HtmlCell(probe.state, style), *medians, ratio, cause
+
 
 class RunResult(Origin, kw_only=True, tag_field="schema", tag=RUN_SCHEMA):
     """Output of `stallscope run --json`. Latencies are nanoseconds (keys ending in _ns); null means unknown or too few
@@ -212,3 +285,32 @@ class RunResult(Origin, kw_only=True, tag_field="schema", tag=RUN_SCHEMA):
     seconds: Annotated[Seconds, about("Requested window length per variant.")]
     timeline_status: TimelineSummary | UnsetType = UNSET
     variants: tuple[RunVariant, ...]
+
+    def __repr__(self) -> str:
+        return f"<{self._headline}>"
+
+    def _repr_html_(self) -> str:
+        titles = ("variant", "probe", "state", *("call p50, µs: baseline", "now", "wait p50, µs: baseline", "now"))
+        several = len({variant.pattern for variant in self.variants}) > 1
+        rows = (
+            (f"{variant.pattern} {name}" if several else name, *cells)
+            for variant in self.variants
+            for name, *cells in variant.rows()
+        )
+        return html_table(self._headline, (*titles, "×", "cause"), rows)
+
+    @property
+    def _headline(self) -> str:
+        patterns = ", ".join(dict.fromkeys(variant.pattern for variant in self.variants))
+        words = ", ".join(f"{count} {word}" for word, count in Counter(each.word for each in self.variants).items())
+        cut = ", interrupted" if self.interrupted else ""
+        return f"RunResult of {patterns[:_LONGEST_LIST]} on {self.machine}: {words or 'nothing measured'}{cut}"
+
+    def to_records(self) -> list[Record]:
+        """A record for each variant, probe, phase and operation, for pandas, polars or Arrow.
+
+        Latencies are in nanoseconds (``p50_ns``), ratios are those to the baseline (``p50_ratio``), None is unknown.
+        ``op`` is empty for all operations of the phase together. All records have the same columns.
+        """
+        records = aligned(record for variant in self.variants for record in variant.iter_records())
+        return [record | self.origin_columns for record in records]

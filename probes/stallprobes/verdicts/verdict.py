@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from stallprobes.files.codec import Document, Latency, Ratio, Rounded, Text, about
+from stallprobes.files.tables import Record
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Phase
 from stallprobes.verdicts.kinds import VerdictKind
@@ -86,6 +88,19 @@ class Verdict(Document):
     def weight(self) -> tuple[int, float]:
         """Sort key: the severity of the kind, then the ratio; larger is worse."""
         return self.kind.severity, self.ratio or 0.0
+
+
+def worst_of(verdicts: Iterable[Verdict]) -> Verdict | None:
+    """The most severe of ``verdicts``, None where there is none."""
+    return max(verdicts, key=lambda verdict: verdict.weight, default=None)
+
+
+def verdict_columns(verdicts: Iterable[Verdict], phase: Phase) -> Record:
+    """Columns of the worst verdict on ``phase``, or on the probe as a whole, in the records of a result."""
+    worst = worst_of(verdict for verdict in verdicts if verdict.phase in (None, phase))
+    if worst is None:
+        return dict.fromkeys(("verdict", "cause", "remedy"))
+    return {"verdict": str(worst.kind), "cause": worst.cause, "remedy": worst.remedy}
 
 
 class PercentileSpreads(Document):

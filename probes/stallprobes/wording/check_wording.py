@@ -113,9 +113,7 @@ def worst_case(group: CauseGroup) -> str:
 
 def figures(cell: Cell) -> str:
     """Findings of ``cell`` in figures: ``call p50 2.70 µs → 2.26 ms (×837), wait …``."""
-    return (
-        ", ".join(_figure(cell, verdict) for verdict in findings.verdicts(cell)) or findings.cell_kind(cell).look.word
-    )
+    return ", ".join(_figure(cell, verdict) for verdict in findings.verdicts(cell)) or cell.shown_kind.look.word
 
 
 def worst_figure(cell: Cell) -> str:
@@ -127,14 +125,14 @@ def worst_figure(cell: Cell) -> str:
         if verdicts[0].kind is not VerdictKind.STARVED and waits:
             return waits
         return _returned(cell, verdicts[0], verb="")
-    return _figure(cell, verdicts[0]) if verdicts else findings.cell_kind(cell).look.word
+    return _figure(cell, verdicts[0]) if verdicts else cell.shown_kind.look.word
 
 
 def short_figure(cell: Cell) -> str:
     """The worst finding of ``cell`` in a word: ``×837``, ``STARVED``."""
     verdicts = findings.verdicts(cell)
     if not verdicts or verdicts[0].ratio is None or verdicts[0].quantile is Quantile.IN_FLIGHT:
-        return findings.cell_kind(cell).look.word
+        return cell.shown_kind.look.word
     return times(verdicts[0].ratio)
 
 

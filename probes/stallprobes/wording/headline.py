@@ -51,7 +51,7 @@ def _stalls(matrix: Matrix) -> str:
 
 
 def _cell_in_brief(cell: Cell) -> str:
-    kind = findings.cell_kind(cell)
+    kind = cell.shown_kind
     word = f"{kind.look.word}, " if kind is VerdictKind.STARVED else ""
     return f"{check_wording.cell_name(cell)} ({word}{check_wording.worst_figure(cell)})"
 

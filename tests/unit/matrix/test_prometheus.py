@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from pathlib import Path
 
 import pytest
 
 from factories import host_checks
+from factories.prometheus_text import only, read
 from stallprobes.errors import FileNotWritten
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import prometheus
@@ -17,57 +17,6 @@ from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.matrix.merge import merge
 from stallprobes.matrix.noise import baseline_spread
 from stallprobes.model import Phase
-
-NAME = re.compile(r"[a-z][a-z0-9_]*")
-LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)')
-ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
-Series = tuple[str, frozenset[tuple[str, str]]]
-
-
-def read(text: str) -> dict[Series, float]:
-    """Every series of a file, by name and labels. Asserts on whatever the format or its conventions do not allow."""
-    assert text.endswith("\n")
-    found: dict[Series, float] = {}
-    typed: list[str] = []
-    helped: list[str] = []
-    for line in text.removesuffix("\n").split("\n"):
-        if line.startswith("# HELP "):
-            name, about = line.removeprefix("# HELP ").split(" ", 1)
-            assert about
-            assert name not in helped
-            helped.append(name)
-        elif line.startswith("# TYPE "):
-            name, kind = line.removeprefix("# TYPE ").split(" ")
-            assert kind == "gauge"
-            # All lines of a metric stand together, after its help and type.
-            assert (helped[-1], name in typed) == (name, False)
-            typed.append(name)
-        else:
-            match = re.fullmatch(r"([^{ ]+)\{(.*)\} (\S+)", line)
-            assert match, line
-            name, inside, value = match.groups()
-            assert NAME.fullmatch(name)
-            assert typed[-1] == name
-            assert name.startswith("stallscope_")
-            assert name.endswith(("_seconds", "_ratio", "_info", "_status", "_interrupted"))
-            labels = []
-            while inside:
-                label = LABEL.match(inside)
-                assert label, inside
-                labels.append((label[1], re.sub(r"\\.", lambda escape: ESCAPES[escape[0]], label[2])))
-                inside = inside[label.end() :]
-            assert len(dict(labels)) == len(labels)
-            series = name, frozenset(labels)
-            assert series not in found
-            found[series] = float(value)
-    return found
-
-
-def only(found: dict[Series, float], name: str, **labels: str) -> float:
-    """The value of the one series of this name that has these labels."""
-    values = [value for (known, of), value in found.items() if known == name and set(labels.items()) <= of]
-    assert len(values) == 1, (name, labels, values)
-    return values[0]
 
 
 def test_the_figures_are_those_of_the_cells_in_seconds() -> None:
@@ -193,14 +142,14 @@ def test_the_file_is_replaced_at_once_and_readable_for_every_user(umask: int, tm
 
 def test_the_collector_never_sees_a_file_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[Path]] = []
-    sync = os.fsync
+    rename = os.replace
 
-    def watched(descriptor: int) -> None:
-        if not seen:
-            seen.append(sorted(tmp_path.glob("*.prom")))
-        sync(descriptor)
+    def watched(source: Path, target: Path) -> None:
+        seen.append(sorted(tmp_path.glob("*.prom")))
+        assert source.read_text(encoding="utf-8") == prometheus.text(host_checks.host(1))
+        rename(source, target)
 
-    monkeypatch.setattr(os, "fsync", watched)
+    monkeypatch.setattr(os, "replace", watched)
     prometheus.write(host_checks.host(1), tmp_path / "stallscope.prom")
     assert seen == [[]]
 

@@ -73,7 +73,7 @@ def test_a_symbol_says_how_severe_its_cell_is_in_colour_too(whole: MatrixState) 
     for cell in whole.matrix_view.matrix.cells.values():
         sign, style = view.symbols[cell.row, cell.column]
         styles[sign] = style
-        if findings.cell_kind(cell) is VerdictKind.STALLED:
+        if cell.shown_kind is VerdictKind.STALLED:
             ratio = findings.verdicts(cell)[0].ratio or 0.0
             assert sign == ("█" if ratio >= 1000 else "▓" if ratio >= 100 else "▒" if ratio >= 10 else "░")
     assert len({styles[sign] for sign in "X█▓▒░·"}) == 6

@@ -18,7 +18,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from factories import processes
+from factories import processes, prometheus_text
 from factories.command_line import ROOTS, TIMEOUT_S, Command, Process, command, environment, start
 from factories.forked_processes import ForkedProcess
 from factories.stand_in import StandIn
@@ -186,6 +186,8 @@ def test_a_program_that_cannot_be_started(watch: Watch, tmp_path: Path) -> None:
         (("--attach", "folder", "--print-env"), "--attach and --print-env exclude each other"),
         (("--attach", "folder", "--slow", "5"), "--slow is for the recording, which --attach only reads; give it to "),
         (("--print-env", "--json", "new.json"), "--json is for the report; give it to --attach"),
+        (("--print-env", "--prometheus", "new.prom"), "--prometheus is for the report; give it to --attach"),
+        (("--prometheus", "-", "true"), "--prometheus needs a file; stdout belongs to the program"),
         (("--json", "-", "true"), "--json needs a file; stdout belongs to the program"),
         (("--trace", "-", "true"), "--trace needs a file; stdout belongs to the program"),
         (("--record", "-", "true"), "--record needs a file; a recording cannot be written to stdout"),
@@ -271,6 +273,29 @@ def test_calls_are_reported_as_text_and_json(watch: Watch, stand_in: StandIn, tm
     ]
     (thread,) = process["threads"]
     assert {row["function"]: row["calls"] for row in thread["rows"]}["cuMemcpyHtoDAsync_v2"] == 2
+
+
+def test_metrics_are_written_while_the_program_runs_and_at_its_end(
+    watch: Watch, stand_in: StandIn, tmp_path: Path
+) -> None:
+    file, seen = tmp_path / "solver.prom", tmp_path / "seen"
+    # The program ends once it has seen metrics with its process in them.
+    script = (
+        f"{stand_in.folder / 'host'} copies; until grep -q process_info {file}; do sleep 0.1; done; cp {file} {seen}"
+    )
+    assert watch("--prometheus", str(file), "sh", "-c", script)[0] == 0
+    first, last = (prometheus_text.read(path.read_text(encoding="utf-8")) for path in (seen, file))
+    for series in first, last:
+        assert prometheus_text.only(series, "stallscope_watch_process_info", watch="solver", program="host") == 1
+    assert prometheus_text.only(last, "stallscope_watch_process_running", watch="solver", process="0") == 0
+    assert first.keys() <= last.keys() | {series for series in first if "info" in series[0]}
+    # The file of an earlier run may be replaced without --force, another one not.
+    assert watch("--prometheus", str(file), *PROGRAM)[0] == 7
+    series = prometheus_text.read(file.read_text(encoding="utf-8"))
+    assert prometheus_text.only(series, "stallscope_watch_processes", watch="solver") == 0
+    file.write_text("not of stallscope", encoding="utf-8")
+    code, _, err = watch("--prometheus", str(file), *PROGRAM)
+    assert (code, "already exists" in err, file.read_text(encoding="utf-8")) == (125, True, "not of stallscope")
 
 
 def test_a_program_without_a_slow_call_has_no_stall(watch: Watch, stand_in: StandIn) -> None:

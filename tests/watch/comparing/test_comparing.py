@@ -37,6 +37,14 @@ def test_no_program_is_worse_or_better_without_a_change(name: str) -> None:
         assert result.change in CALM, result.sentence
 
 
+def test_the_repr_of_a_comparison_is_its_sentence() -> None:
+    run = recorded("image_training")
+    result = compare([run], [run])
+    assert repr(result).startswith("RunsComparison(change=<Change.")
+    assert len(repr(result)) < 200 + len(result.sentence)
+    assert len(repr(run)) < 400
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_halves_of_a_program_are_no_change(name: str) -> None:
     first, second = halves(name)

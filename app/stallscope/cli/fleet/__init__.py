@@ -1,4 +1,5 @@
-"""The command ``fleet``: job files that run the check on many machines and merge the results, and an image for them.
+"""The command ``fleet``: job files that run the check on many machines and merge the results, an image for them, and
+what Prometheus and Grafana need to watch it.
 
 The files are printed as they are in this folder. stallscope itself starts nothing on other machines.
 """
@@ -20,6 +21,8 @@ FILES = {
     "kubernetes": "kubernetes.yaml",
     "ansible": "ansible.yml",
     "container": "Containerfile",
+    "alerts": "alerts.yml",
+    "grafana": "grafana.json",
 }
 
 
@@ -29,7 +32,8 @@ FILES = {
 )
 def command(kind: str) -> None:
     """Print a file of KIND: a job that runs the check on many machines and merges the results (slurm, kubernetes,
-    ansible), or the image for it (container). Its first lines explain its use.
+    ansible), the image for it (container), alert rules for Prometheus (alerts), or a dashboard for Grafana (grafana),
+    both also of watched programs. Its first lines explain its use.
 
     \b
     Examples:
@@ -37,6 +41,8 @@ def command(kind: str) -> None:
       stallscope fleet kubernetes > stallscope.yaml
       stallscope fleet ansible > stallscope.yml
       stallscope fleet container > Containerfile
+      stallscope fleet alerts > stallscope.rules.yml
+      stallscope fleet grafana > stallscope.json
     """
     if kind not in FILES:
         from stallprobes.patterns.naming import unknown_name_message

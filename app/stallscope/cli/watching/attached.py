@@ -157,6 +157,7 @@ class AttachedWatch:
         self.failures: list[Exception] = []
         program = WatchedProgram(self._target.name or "a process", pid=pid)
         self.live = LiveProgram(self._processes, program, options.known, files.keep_ns)
+        self.live.metrics = files.metrics
         self.recorder = None if files.record is None else WatchRecorder(files.record, self.live.trace_of)
 
     @property

@@ -15,6 +15,7 @@ from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.comparing import run_file
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.trace_history import KEEP_NS
+from stallprobes.watch.prometheus import MetricsFile
 from stallprobes.watch.report import document
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.progress import Progress
@@ -28,6 +29,7 @@ class WatchFiles:
     ``json`` is the report, ``trace`` a trace for Perfetto, ``record`` a recording, which never replaces a file.
     ``output`` gets the program's output, in place of the screen's pane. ``full``: the text report has all of its parts.
     ``runs`` gets the report as one more run, for comparisons.
+    ``prometheus`` gets metrics, while the program runs and at its end; it is always replaced.
     """
 
     json: Path | None = None
@@ -37,6 +39,12 @@ class WatchFiles:
     force: bool = False
     full: bool = False
     runs: Path | None = None
+    prometheus: Path | None = None
+
+    @property
+    def metrics(self) -> MetricsFile | None:
+        """A new file with metrics; None where none is written."""
+        return None if self.prometheus is None else MetricsFile(self.prometheus)
 
     @property
     def keep_ns(self) -> int | None:

@@ -142,6 +142,7 @@ def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = Non
     with ExitStack() as held:
         held.callback(FolderLock.join(folder).release)
         live = LiveProgram(folder, WatchedProgram(str(folder)), known, keep_ns=None)
+        live.metrics = files.metrics
         with Progress() as progress:
             live.update(progress=progress.shower(_READING))
         recorder = None if files.record is None else WatchRecorder(files.record, live.trace_of)
@@ -192,7 +193,7 @@ def read_new(
 
     ``progress`` is called with the share (0 to 1) of the files that are read.
     """
-    if recorder is None and live.trial is None:
+    if recorder is None and live.trial is None and not live.metrics_due:
         live.read(progress)
     elif live.update(progress=progress) and live.moment is not None and recorder is not None:
         recorder.put(live.moment)
@@ -240,6 +241,8 @@ def save_files(
     with kept(failures, RunFileError):
         files.save_run(findings, progress)
     with kept(failures, FileNotWritten):
+        save_metrics(live, findings)
+    with kept(failures, FileNotWritten):
         files.save_trace(live, findings, progress)
     with kept(failures, FileNotWritten):
         finish_recording(live, recorder)
@@ -251,6 +254,12 @@ def close_trial(live: LiveProgram) -> None:
         live.trial.close()
         if live.trial.problem:
             raise WatchError(live.trial.problem)
+
+
+def save_metrics(live: LiveProgram, findings: WatchFindings) -> None:
+    """Write the last metrics of ``live``, if it has a file for them. Raises FileNotWritten."""
+    if live.metrics is not None:
+        live.metrics.write(findings, last=True)
 
 
 @contextmanager
@@ -273,6 +282,7 @@ class ProgramWatch:
         self._setup, self._files = setup, files
         program = WatchedProgram(command_title(words), tuple(words), problem=setup.problem)
         self.live = LiveProgram(setup.folder, program, setup.options.known, files.keep_ns)
+        self.live.metrics = files.metrics
         self.recorder = None if files.record is None else WatchRecorder(files.record, self.live.trace_of)
         self._announced: set[tuple[int, int]] = set()
         self._problems = [f"Nothing was recorded: {setup.problem}."] if setup.problem else []
@@ -331,6 +341,8 @@ class ProgramWatch:
                     self._files.save_report(report, progress)
                 with self._failureskept():
                     self._files.save_run(report, progress)
+                with self._failureskept():
+                    save_metrics(self.live, findings)
                 with self._failureskept():
                     self._files.save_trace(self.live, findings, progress)
             with self._failureskept():

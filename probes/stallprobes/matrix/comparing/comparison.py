@@ -6,7 +6,7 @@ Their JSON document follows the published schema ``stallscope.compare/3``.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from stallprobes.files import codec
 from stallprobes.files.codec import Document, Latency, Natural, Positive, Ratio, Text, about
+from stallprobes.files.tables import Record, aligned
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.matrix.comparing.comparability import Difference
 from stallprobes.matrix.matrix import CellPlace, CheckOrigin, Matrix
@@ -122,6 +123,25 @@ class CellChange(CellPlace):
             return CellOutcome.STARVED
         return CellOutcome.FED if self.no_longer_starved else CellOutcome(self.change)
 
+    def iter_records(self) -> Iterator[Record]:
+        """A record for each of its parts; one without a part where there is none."""
+        outcome = {"victim": self.row, "aggressor": self.column, "outcome": str(self.outcome), "note": self.note}
+        for part in self.parts:
+            yield {
+                **outcome,
+                "phase": str(part.phase),
+                "op": part.op or "",
+                "quantile": str(part.quantile),
+                "old_ns": None if part.old_ns is None else round(part.old_ns),
+                "new_ns": None if part.new_ns is None else round(part.new_ns),
+                "ratio": part.ratio,
+                "change": str(part.change),
+                "why": part.why,
+                "detectable_ratio": part.detectable,
+            }
+        if not self.parts:
+            yield dict(outcome)
+
 
 class Sensitivity(Document):
     """The ratios that half and nine of ten of the phases could detect; null where fewer could detect any."""
@@ -179,6 +199,18 @@ class Comparison(Changes, eq=False, kw_only=True):
 
     old: Matrix
     new: Matrix
+
+    def __repr__(self) -> str:
+        words = ", ".join(f"{count} {outcome.look.word}" for outcome, count in self.outcomes().items() if count)
+        return f"<Comparison of {self.new.machine} since {self.old.started_at}: {words}>"
+
+    def to_records(self) -> list[Record]:
+        """A record for each cell and percentile that is compared, for pandas, polars or Arrow.
+
+        Latencies are in nanoseconds (``old_ns``), ``ratio`` is new divided by old, None is unknown. A cell that cannot
+        be compared has one record, and ``note`` says why.
+        """
+        return aligned(record for cell in self.cells for record in cell.iter_records())
 
     def regressions(self, fail_on: Collection[str] = FAIL_ON) -> tuple[CellChange, ...]:
         """The cells that fail by the names in ``fail_on``; a newly starved cell fails only by ``starved``.

@@ -25,11 +25,14 @@ from stallprobes.files.codec import (
     Unsigned,
     about,
     attributes,
+    brief,
 )
+from stallprobes.files.tables import Record, aligned
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.watch.attribution.wait_cause import Cause, Certainty, Sureness, WaitCause
 from stallprobes.watch.beside.result import BesideResult
 from stallprobes.watch.cost import AttachingCost, WatchCost
+from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division.result import ProcessDivision
 from stallprobes.watch.lines.result import ProgramSequence, Stack
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame, StackFrames
@@ -46,6 +49,8 @@ LossSum = tuple[int, int, int]
 _UNATTRIBUTED: LossKey = WaitCause.UNATTRIBUTED, None, ""
 # Certainties with which lost time counts as proven.
 _PROVEN = (Certainty.PROVEN, Certainty.KNOWN)
+# Largest number of characters of a program's words in the ``repr`` of findings.
+_LONGEST_PROGRAM = 80
 # Shortest time (ns) from the first to the last call for which a rate (calls per second) is given.
 LEAST_RATE_NS = 1_000_000_000
 
@@ -311,6 +316,9 @@ class ThreadFindings(Document, kw_only=True, eq=False):
     rows: Annotated[tuple[CallRow, ...], about("The most time lost first.")]
     in_flight: tuple[CallInFlight, ...]
 
+    def __repr__(self) -> str:
+        return brief(self, "id", "name", "lost_ns", "slow_calls")
+
     def __post_init__(self) -> None:
         lost_ns = sum(loss.ns for loss in self.lost)
         force_setattr(self, "lost_ns", lost_ns)
@@ -384,6 +392,27 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
         about("The different stacks, innermost frames first, which others name by their place in this list."),
     ] = ()
 
+    def __repr__(self) -> str:
+        return brief(self, "pid", "name", "duration_ns", "calls")
+
+    def iter_records(self) -> Iterator[Record]:
+        """A record for each sequence on a GPU; one of the process alone where there is none."""
+        cost, threads = self.cost, {thread.id: thread.name for thread in self.threads}
+        head: Record = {
+            "pid": self.pid,
+            "process": self.name,
+            "rank": None if self.rank is None else self.rank.number,
+            "duration_ns": self.duration_ns,
+            "ended": self.ended,
+            "calls": self.calls,
+            "lost_ns": self.lost_ns,
+            "cost_low_share": None if cost is None else cost.low,
+            "cost_high_share": None if cost is None else cost.high,
+        }
+        yield from (head | _sequence_columns(sequence, threads) for sequence in self.sequences)
+        if not self.sequences:
+            yield head
+
     def __post_init__(self) -> None:
         super().__post_init__()
         unattributed = (loss.ns for loss in self.lost if loss.cause is WaitCause.UNATTRIBUTED)
@@ -407,6 +436,33 @@ class WatchedGpu(Document, kw_only=True):
     power_limit_w: Annotated[
         Annotated[float, Meta(ge=0), Rounded(1)] | None, about("The lowest power limit; null if not known.")
     ] = None
+
+
+def _sequence_columns(sequence: ProgramSequence, threads: Mapping[int, str]) -> Record:
+    """Columns of a sequence: its first thread, what bounds it, the parts of its time, its waits and its step."""
+    first = sequence.threads[0] if sequence.threads else None
+    columns: Record = {
+        "thread": None if first is None else threads.get(first, ""),
+        "threads": len(sequence.threads),
+        "device": sequence.device,
+        "verdict": str(sequence.verdict),
+        "second": None if sequence.second is None else str(sequence.second),
+        "covered_ns": sequence.covered_ns,
+    }
+    for name in ("host", "gpu", "price"):
+        figure = getattr(sequence, name) if sequence.divided else None
+        for suffix, part in (("", "share"), ("_low", "low"), ("_high", "high")):
+            columns[f"{name}{suffix}_share"] = None if figure is None else getattr(figure, part)
+    for part in Part:
+        if part is not Part.END:
+            share = round(sequence.share(part), 6) if sequence.divided else None
+            columns[f"{part.replace('-', '_')}_part_share"] = share
+    step = sequence.step
+    return columns | {
+        "step_ns": None if step is None else step.ns,
+        "step_p99_ns": None if step is None else step.slow_ns,
+        "steps": None if step is None else step.steps,
+    }
 
 
 class WatchFindings(Document, kw_only=True, eq=False):
@@ -448,6 +504,22 @@ class WatchFindings(Document, kw_only=True, eq=False):
     def slow_limit_ns(self) -> int:
         """Smallest limit from which a call is slow; 0 without a process."""
         return min((process.slow_limit_ns for process in self.processes), default=0)
+
+    def __repr__(self) -> str:
+        words = " ".join(self.program or ()) or ", ".join(dict.fromkeys(process.name for process in self.processes))
+        bounds = dict.fromkeys(sequence.verdict.word for process in self.processes for sequence in process.sequences)
+        return (
+            f"<WatchFindings of {words[:_LONGEST_PROGRAM] or 'no process'}, {self.duration_ns / 1e9:.1f} s, "
+            f"{len(self.processes)} processes: {', '.join(bounds) or 'not known'}>"
+        )
+
+    def to_records(self) -> list[Record]:
+        """A record for each process, sequence and GPU, for pandas, polars or Arrow.
+
+        Times are in nanoseconds, parts of the time shares from 0 to 1 (``host_part_share``); None is not known. A
+        process without a sequence has one record. All records have the same columns.
+        """
+        return aligned(record for process in self.processes for record in process.iter_records())
 
     def with_problems(self, problems: Iterable[str]) -> WatchFindings:
         """Findings with ``problems`` in front of their own."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from stallprobes.files.codec import Document, Latency, Natural, Ratio, String, Unsigned, about
+from stallprobes.files.codec import Document, Latency, Natural, Ratio, String, Unsigned, about, brief
 from stallprobes.matrix.comparing.comparability import Difference
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.watch.comparing.measures import WorkUnit
@@ -95,3 +95,6 @@ class RunsComparison(Document, kw_only=True):
     old: RunsSide
     new: RunsSide
     fail_on: Annotated[tuple[Change, ...], about("Changes for which the command exits with 1.")] = ()
+
+    def __repr__(self) -> str:
+        return brief(self, "change", "ratio", "sentence")

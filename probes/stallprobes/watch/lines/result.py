@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, field
 
-from stallprobes.files.codec import Document, Ratio, Rounded, Sentence, Share, String, Unsigned, about
+from stallprobes.files.codec import Document, Ratio, Rounded, Sentence, Share, String, Unsigned, about, brief
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.limits import KernelLimit
 from stallprobes.watch.division.result import SequenceDivision
@@ -182,6 +182,9 @@ class ProgramSequence(SequenceDivision, kw_only=True):
     ] = None
     ranks: Annotated[SequenceRanks | None, about("Null where it has no kernels of NCCL.")] = None
     sentence: Annotated[Sentence, about("The verdict; empty without a division.")] = UNSET
+
+    def __repr__(self) -> str:
+        return brief(self, "threads", "device", "verdict", "covered_ns")
 
     @property
     def compiles(self) -> float:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from stallprobes.errors import FileNotWritten
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.causes.known_stalls import KnownStalls
@@ -14,6 +16,7 @@ from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.live.beside_trial import BesideTrial
 from stallprobes.watch.live.live_view import NO_FINDINGS, LiveRows, WatchedProgram, WatchMoment, slow_calls
 from stallprobes.watch.live.trace_history import KEEP_NS, TriggeringCall, WatchTraceHistory
+from stallprobes.watch.prometheus import MetricsFile
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
 
@@ -47,6 +50,7 @@ PRESENT_NS = 2_000_000_000
 class LiveProgram:
     """A program whose processes have their files in ``source``; None where it cannot be watched.
 
+    New findings are written to the file ``metrics``, if there is one, once it is due.
     A path as ``source`` is that of a private folder. ``keep_ns`` is how much is kept for traces, None for everything.
     One thread reads; any other one may ask for the last ``moment`` and for traces.
     """
@@ -63,6 +67,7 @@ class LiveProgram:
         self.moment: WatchMoment | None = None
         # Aggressors beside it, of which the findings have the effects.
         self.trial: BesideTrial | None = None
+        self.metrics: MetricsFile | None = None
         self._analysis = FolderAnalysis(source, known, self.history.feed)
         self._rows = LiveRows()
         self._findings: WatchFindings = NO_FINDINGS
@@ -78,6 +83,11 @@ class LiveProgram:
     def running(self) -> tuple[WatchedProcess, ...]:
         """The processes that had not ended at the last reading."""
         return self._analysis.running
+
+    @property
+    def metrics_due(self) -> bool:
+        """True if new findings are wanted for the file with metrics."""
+        return self.metrics is not None and self.metrics.due
 
     def rest_s(self, took_s: float) -> float:
         """Pause (s) after a reading that took ``took_s`` of CPU time.
@@ -123,6 +133,10 @@ class LiveProgram:
             took_ns = time.monotonic_ns() - now_ns
             self._next_ns = now_ns + max(ANALYZE_NS, round(took_ns / _ANALYSIS_SHARE))
             self._rows.use(self._findings)
+            if self.metrics_due and self.metrics is not None:
+                # A full disk ends no watch; the last write says so.
+                with suppress(FileNotWritten):
+                    self.metrics.write(self._findings)
         if self.trial is not None:
             self.trial.look(self._findings, self._analysis.divider)
         rows = self._rows.rows(self.processes, at_ns)
