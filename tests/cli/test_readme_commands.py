@@ -17,7 +17,7 @@ from factories.terminal import Terminal
 from stallprobes.matrix import reference_maker
 
 TOP = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", "app/README.md", "probes/README.md")
+DOCUMENTS = ("README.md", "app/README.md", "app/WATCH.md", "probes/README.md")
 # What `.ci/run` does with a clean clone, and a loop over machines that builds wheels with zig.
 ELSEWHERE = ("python3 -m venv", "for machine in")
 CHECK = ("--sim", "--victims", "launch", "--aggressors", "spin", "--quick")

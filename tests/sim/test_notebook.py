@@ -10,7 +10,7 @@ import pytest
 
 from factories.html_tables import tables
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.py"
+NOTEBOOK = Path(__file__).parents[2] / "probes" / "examples" / "notebook.py"
 
 
 def cells() -> list[str]:

@@ -1,6 +1,6 @@
 # %% [markdown]
 # # A stall in a notebook
-# Editors and Jupytext open this file as a notebook, by its `# %%` lines; `python examples/notebook.py` runs it too.
+# Editors and Jupytext open this file as a notebook, by its `# %%` lines; `python probes/examples/notebook.py` runs it too.
 # With `backend="sim"` it needs no GPU: without it, the same cells measure the GPU of this machine.
 
 # %%
