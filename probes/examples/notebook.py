@@ -1,9 +1,11 @@
 # %% [markdown]
 # # A stall in a notebook
-# Editors and Jupytext open this file as a notebook, by its `# %%` lines; `python probes/examples/notebook.py` runs it too.
+# Editors and Jupytext open this file as a notebook, by its `# %%` lines; `python` runs it too.
 # With `backend="sim"` it needs no GPU: without it, the same cells measure the GPU of this machine.
 
 # %%
+from operator import itemgetter
+
 import stallprobes
 
 result = stallprobes.run("secondary-context-d2d", seconds=0.5, backend="sim")
@@ -17,14 +19,14 @@ result
 # %%
 records = result.to_records()
 waits = [row for row in records if row["role"] == "victim" and row["phase"] == "wait" and not row["op"]]
-for row in sorted(waits, key=lambda row: row["p50_ratio"]):
+for row in sorted(waits, key=itemgetter("p50_ratio")):
     print(f"{row['variant']:34} {row['baseline_p50_ns']:>6} ns → {row['p50_ns']:>8} ns  ×{row['p50_ratio']}")
 
 # %% [markdown]
 # The cause of a stall and what helps stand in its record.
 
 # %%
-worst = max(waits, key=lambda row: row["p50_ratio"])
+worst = max(waits, key=itemgetter("p50_ratio"))
 print(worst["verdict"], worst["cause"], worst["remedy"], sep="\n")
 
 # %% [markdown]
