@@ -129,7 +129,7 @@ def _what_is_wrong(texts: list[bytes], error: Exception) -> str:
         return f"is another file of stallscope, not runs of a program: {_NAME_ONE}"
     why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
     if names_runs(texts[0]):
-        return f"is damaged: {why}; {again}"
+        return f"is damaged, or of another version of stallscope: {why}; {again}"
     return f"is not a file of watched runs: {why}; {_NAME_ONE}"
 
 
