@@ -18,7 +18,7 @@ from stallprobes.watch.division.outside_waits import OUTSIDE_NAME
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import LEAST_FEW
 from stallprobes.watch.division_text import figure_text, moves_pages, percent
-from stallprobes.watch.lines.lines import count_alike
+from stallprobes.watch.lines.lines import copies_always, count_alike
 from stallprobes.watch.lines.places import PACKAGES, place_of
 from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, ProgramSequence, TaskTime, WaitPlace
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
@@ -282,11 +282,11 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
             if blamed is None
             else f"The GPU waits for {printable(blamed.name)}: make that faster."
         )
-    if sequence.verdict is Bound.COPY and count_alike(sequence):
-        copies = family_of(line.waits.function) is CallFamily.COPY and line.waits.share > line.between.share
-        if not copies:
+    if copies_always(sequence):
+        if family_of(line.waits.function) is CallFamily.COPY and line.waits.share > line.between.share:
+            return _of_cause(line, line.waits.function, process, _OF_OTHERS) or _of_wait(line.waits.function)
+        if count_alike(sequence):
             return _COPIES_REMEDY
-        return _of_cause(line, line.waits.function, process, _OF_OTHERS) or _of_wait(line.waits.function)
     waits = line.price if sequence.divided else line.waits.share
     if line.between.share > waits and line.between.share >= line.calls.share:
         if sequence.verdict is Bound.WAIT and sequence.waits and sequence.waits[0].function == OUTSIDE_NAME:

@@ -125,8 +125,14 @@ CONTENTS: dict[str, tuple[bytes, str]] = {
     "a recording": (b'{"format": "stallscope.recording"}', "is another file of stallscope, not runs of a program"),
     "text": (b"hello", "is not a file of watched runs: it is not valid JSON"),
     "other JSON": (b"[1, 2]", "is not a file of watched runs: the document: expected an object"),
-    "an unknown member": (changed(more=1), "is damaged, or of another version of stallscope: the document: it has “more”, which is not expected here"),
-    "a wrong kind": (changed(duration_ns="long"), "is damaged, or of another version of stallscope: duration_ns: expected an integer"),
+    "an unknown member": (
+        changed(more=1),
+        "is damaged, or of another version of stallscope: the document: it has “more”, which is not expected here",
+    ),
+    "a wrong kind": (
+        changed(duration_ns="long"),
+        "is damaged, or of another version of stallscope: duration_ns: expected an integer",
+    ),
     "a wrong second run": (changed() + b"nothing\n", "is damaged|is not a file of watched runs"),
     "not UTF-8": (b'{"schema": "stallscope.watch/3", "program": ["\xff"]}', "is damaged: it is not UTF-8|not UTF-8"),
     "deep": (b'{"schema": ' + b"[" * 100_000, "is not a file of watched runs: "),

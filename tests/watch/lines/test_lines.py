@@ -867,13 +867,17 @@ def test_the_remedy_fits_what_costs_most(made: ProgramLine, verdict: Bound, word
     assert bool(text) == bool(words)
 
 
-def test_lines_of_a_program_that_copies_all_the_time_are_ordered_by_their_time() -> None:
-    sequence = divided(Bound.COPY).changed(gpu=Figure(0.97, 0.96, 0.98))
+def test_lines_of_a_program_that_copies_all_the_time() -> None:
+    sequence = divided(Bound.COPY, waits=()).changed(gpu=Figure(0.97, 0.96, 0.98))
+    # Where the host waits for copies that do not block, the time at a line says most.
     assert count_alike(sequence)
     assert remedy_text(line(price=0.0), process_with(), sequence).startswith("The GPU copies meanwhile: copy less")
+    assert not count_alike(sequence.changed(gpu=Figure(0.6, 0.5, 0.7)))
+    # Copies that block cost their time.
+    blocking = WaitShare(function=H2D, calls=1, ns=sequence.covered_ns // 2, share=1.0)
+    assert not count_alike(sequence.changed(waits=(blocking,)))
     uploads = line(waits=LineTime(share=0.9, function=H2D), price=0.0)
     assert remedy_text(uploads, process_with(), sequence).startswith("Copy from pinned memory")
-    assert not count_alike(sequence.changed(gpu=Figure(0.6, 0.5, 0.7)))
 
 
 def test_the_document_has_the_lines() -> None:

@@ -9,11 +9,11 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from stallprobes.files.codec import attributes
-from stallprobes.native.layouts.driver_calls import CallKind
+from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, family_of
 from stallprobes.native.layouts.watch_file import STACKS
 from stallprobes.watch.division.binned_sums import Figure, Times
 from stallprobes.watch.division.parts import Bound
-from stallprobes.watch.division.result import GPU_LIMIT, GrowingLine, SequenceDivision, because_of_host
+from stallprobes.watch.division.result import CAUSE_LIMIT, GPU_LIMIT, GrowingLine, SequenceDivision, because_of_host
 from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.held_calls import HeldSum, Holder
 from stallprobes.watch.lines.logged_calls import WAITING
@@ -42,7 +42,8 @@ _DEVIATIONS = 1.96
 # calls. _BETWEEN: time between calls.
 _WAITS, _CALLS, _BETWEEN = range(3)
 # Verdicts for which the lines of a sequence are ordered by their whole time instead of their cost. Reason: with these
-# verdicts, host time by itself costs nothing, or its cost is not known. So it is where copies keep the GPU busy.
+# verdicts, host time by itself costs nothing, or its cost is not known. The same holds where the host waits for copies
+# that do not block and keep the GPU busy.
 _COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
 # Smallest number of samples with a place in the code from which the places of similar samples are estimated. Similar
 # samples have the same thread, function and kind of call. With fewer samples, the similar samples remain without a
@@ -173,8 +174,16 @@ def lines_of(
 
 def count_alike(division: SequenceDivision) -> bool:
     """True if the lines of a sequence are ordered by all of their time, not by their cost."""
-    copies_always = division.verdict is Bound.COPY and division.gpu.share >= GPU_LIMIT
-    return copies_always or division.verdict in _COUNT_ALIKE
+    if division.verdict is not Bound.COPY:
+        return division.verdict in _COUNT_ALIKE
+    blocking = sum(waits.ns for waits in division.waits if family_of(waits.function) is CallFamily.COPY)
+    return copies_always(division) and blocking < CAUSE_LIMIT * division.covered_ns
+
+
+def copies_always(division: SequenceDivision) -> bool:
+    """True if a sequence is copy-bound while the GPU always works: blocking copies then cost their time, other waits
+    nothing."""
+    return division.verdict is Bound.COPY and division.gpu.share >= GPU_LIMIT
 
 
 def interval(ns: int, whole: SampleSum) -> Figure:
@@ -299,17 +308,17 @@ class _Read:
                 waited[functions.get(key.function, "")] += sample.ns
         calls = {key: made for thread in threads for key, made in self._waits.get(thread, {}).items()}
         waits = {key: KeyedWaits(key, made, 0, 0.0) for key, made in calls.items()}
-        by_time = count_alike(division)
+        by_time, copies = count_alike(division), copies_always(division)
         callers, does = self._callers(mine), self._does(mine)
         entered = partial(self._entered, self._places_of_calls(mine))
         for key, sample in self._placed(mine):
-            price = 0.0
+            price, function = 0.0, functions.get(key.function, "")
             if key.kind in WAITING and sample.ns:
-                function = functions.get(key.function, "")
                 price = prices.get(function, 0.0) * sample.ns / waited[function]
                 before = waits.get(key, KeyedWaits(key, 0.0, 0, 0.0))
                 waits[key] = replace(before, ns=before.ns + sample.ns, price=before.price + price)
-            cost_ns = sample.ns if by_time or key.kind not in WAITING else round(price * whole.ns)
+            all_of_it = by_time or key.kind not in WAITING or (copies and family_of(function) is CallFamily.COPY)
+            cost_ns = sample.ns if all_of_it else round(price * whole.ns)
             place, doing = place_of(stacks.get(key.stack)), does(key)
             if place != PACKAGES or key.thread in self._roles or not callers:
                 places.setdefault(place, _LineSum()).add(key, sample, price, cost_ns, doing)
