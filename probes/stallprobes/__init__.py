@@ -274,6 +274,8 @@ def _options(options: Options | None, backend: str, gpu: str | None, wanted: int
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return import_module("stallprobes.version").number()
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

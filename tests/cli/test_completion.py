@@ -20,8 +20,9 @@ from stallprobes.matrix import references
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
 from stallprobes.verdicts.kinds import FAILURES
+from stallscope.cli.command import COMPLETION_VARIABLE
 from stallscope.cli.completers import FILE_TYPE
-from stallscope.cli.main import COMPLETION_VARIABLE, SECTIONS, cli
+from stallscope.cli.main import SECTIONS, cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -206,7 +207,7 @@ def shell(
 
 def test_tab_completes_in_a_real_shell(shell: InteractiveShell) -> None:
     for line, expected in (
-        ("stallscope comp", "stallscope compare"),
+        ("stallscope compa", "stallscope compare"),
         ("stallscope run secondary-c", "stallscope run secondary-context-d2d"),
         ("stallscope run launch --sim v1", "stallscope run launch --sim v100"),
         # Nothing, rather than a word that replaces too much.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
+# Environment variable by which a shell asks for completions.
+COMPLETION_VARIABLE = "_STALLSCOPE_COMPLETE"
 # A command refuses these options if they are given more than once. Reason: the command would ignore all values but the
 # last. The same rule applies to every option for a single file.
 _GIVEN_ONCE = ("--gpu", "--pid")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from stallscope.cli import command, options
-from stallscope.cli.command import CliCommand
+from stallscope.cli.command import COMPLETION_VARIABLE, CliCommand
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics, signals, streams
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
@@ -28,8 +28,6 @@ from stallscope.cli.process.stdout import ClosedPipeError, Output
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# Environment variable by which a shell asks for completions.
-COMPLETION_VARIABLE = "_STALLSCOPE_COMPLETE"
 # Commands with their lines in the help, in its order, by section.
 SECTIONS = {
     "Screen": {
@@ -44,7 +42,7 @@ SECTIONS = {
     },
     "Check": {
         "check": "Measure which call stalls with which aggressor.",
-        "compare": "Compare two saved checks.",
+        "compare": "Compare two saved checks, or runs of a program.",
         "calibrate": "Measure what this GPU reaches, for the limits of watch.",
         "show": "Show a saved check as a table, HTML page or JSON.",
     },
@@ -56,6 +54,7 @@ SECTIONS = {
         "list": "List patterns, variants, probes and simulated GPUs.",
         "explain": "Explain a pattern or probe.",
         "doctor": "Diagnose driver, CUDA and host setup.",
+        "completion": "Print a script for bash, zsh or fish.",
     },
 }
 
@@ -285,9 +284,10 @@ def _watch_process(context: click.Context, pid: int, ascii_only: bool) -> int:
 
 def _print_version(context: click.Context, asked: bool) -> None:
     if asked and not context.resilient_parsing:
-        from importlib import metadata
+        from stallprobes import version
 
-        command.print_and_exit(context, f"stallscope {metadata.version('stallscope')}")
+        commit = version.commit()
+        command.print_and_exit(context, f"stallscope {version.number()}" + (f" ({commit})" if commit else ""))
 
 
 def _unknown_command(words: Sequence[str], profile: Any) -> str:

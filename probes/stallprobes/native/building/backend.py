@@ -19,6 +19,7 @@ from typing import Any
 from stallprobes.native.building.compilers import MACHINES, ZIG, BuildError, machine, of_system
 from stallprobes.native.building.libraries import build
 from stallprobes.native.sources import LIBRARIES, NATIVE
+from stallprobes.version import COMMIT_FILE, commit_of
 
 Settings = Mapping[str, str | list[str]] | None
 
@@ -66,6 +67,8 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
         Path(temporary, name).unlink()
         (unpacked,) = Path(temporary).iterdir()
         _compile(unpacked / NATIVE.relative_to(NATIVE.parents[1]) / LIBRARIES.name, target)
+        if commit := commit_of(Path.cwd()):
+            (unpacked / NATIVE.parent.name / COMMIT_FILE).write_text(f"{commit}\n", encoding="ascii")
         for words in unpacked.glob("*.dist-info/WHEEL"):
             words.write_text(words.read_text().replace("Root-Is-Purelib: true", "Root-Is-Purelib: false"))
         _wheel("pack", "--dest-dir", temporary, str(unpacked))
