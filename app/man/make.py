@@ -1,4 +1,4 @@
-"""Writes the manual page stallscope.1 from the help of the commands: python app/man/make.py"""
+"""Writes the manual page stallscope.1 from the help of the commands: python app/man/make.py [FILE]"""
 
 from __future__ import annotations
 
@@ -62,4 +62,4 @@ def _plain(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    Path(*sys.argv[1:] or [PAGE]).write_text(page(), encoding="utf-8")

@@ -31,14 +31,13 @@ def _shells(_context: click.Context, _parameter: click.Parameter, incomplete: st
 @click.argument("shell", type=_shell, shell_complete=_shells)
 @click.pass_context
 def command(context: click.Context, /, shell: str) -> None:
-    """Print a script by which SHELL completes commands, options, names and files.
+    """Print a script by which SHELL completes commands, options, names and files. zsh needs FOLDER in fpath before compinit.
 
     \b
     Examples:
       stallscope completion bash > ~/.local/share/bash-completion/completions/stallscope
       stallscope completion fish > ~/.config/fish/completions/stallscope.fish
       stallscope completion zsh > FOLDER/_stallscope
-    zsh needs FOLDER in fpath before compinit.
     """
     from click.shell_completion import get_completion_class
 
