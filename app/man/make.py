@@ -62,4 +62,4 @@ def _plain(text: str) -> str:
 
 
 if __name__ == "__main__":
-    Path(*sys.argv[1:] or [PAGE]).write_text(page(), encoding="utf-8")
+    (Path(sys.argv[1]) if sys.argv[1:] else PAGE).write_text(page(), encoding="utf-8")

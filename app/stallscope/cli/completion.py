@@ -31,7 +31,9 @@ def _shells(_context: click.Context, _parameter: click.Parameter, incomplete: st
 @click.argument("shell", type=_shell, shell_complete=_shells)
 @click.pass_context
 def command(context: click.Context, /, shell: str) -> None:
-    """Print a script by which SHELL completes commands, options, names and files. zsh needs FOLDER in fpath before compinit.
+    """Print a script by which SHELL completes commands, options, names and files.
+
+    zsh needs FOLDER in fpath before compinit.
 
     \b
     Examples:
