@@ -58,7 +58,7 @@ EMPTY = (C10, "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::
         ),
         ([(CUDNN, "cudnnBackendExecute"), (CUDA, SORTED), CONV], LibraryTask.CUDNN_SEARCH),
         ([(RUNTIME, "cudaFree"), EMPTY, CONV], LibraryTask.CUDNN_SEARCH),
-        ([(RUNTIME, "cudaFree"), EMPTY, ("/work/train.py", "step")], None),
+        ([(RUNTIME, "cudaFree"), EMPTY, ("/home/me/train.py", "step")], None),
         # What cuBLAS does within each product of matrices.
         ([(LT, ""), (LT, "cublasLtSSSMatmulAlgoGetHeuristic")], None),
         (
@@ -66,17 +66,17 @@ EMPTY = (C10, "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::
             LibraryTask.CACHE_FREE,
         ),
         ([(RUNTIME, "cudaMalloc"), ALLOCATE], None),
-        ([(RUNTIME, "cudaFree"), ("/work/a.out", "Pool::allocate(unsigned long)")], None),
+        ([(RUNTIME, "cudaFree"), ("/home/me/a.out", "Pool::allocate(unsigned long)")], None),
         ([(f"{SITE}/torch/profiler/profiler.py", "stop_trace")], LibraryTask.PROFILER),
         ([(f"{SITE}/torch/autograd/profiler.py", "_parse_kineto_results")], LibraryTask.PROFILER),
         # The begin of a named range, which optimizers have without a profiler too.
         ([(f"{SITE}/torch/autograd/profiler.py", "__enter__")], None),
         ([(f"{SITE}/torch/nn/modules/conv.py", "forward")], None),
-        ([("/work/profiler/profiler.py", "step")], None),
+        ([("/home/me/profiler/profiler.py", "step")], None),
     ],
 )
 def test_a_stack_is_of_a_task_or_not(frames: list[tuple[str, str]], task: LibraryTask | None) -> None:
-    around = [("/lib/libcuda.so.1", "cuMemFree_v2"), *frames, ("/work/train.py", "<module>")]
+    around = [("/lib/libcuda.so.1", "cuMemFree_v2"), *frames, ("/home/me/train.py", "<module>")]
     assert task_of(around) is task
 
 
