@@ -77,7 +77,8 @@ class FakeNvml:
         return self.mhz
 
     def nvmlDeviceGetComputeRunningProcesses(self, _handle: str) -> list[SimpleNamespace]:
-        return [SimpleNamespace(pid=pid, usedGpuMemory=GIB) for pid in self.pids]
+        running = [SimpleNamespace(pid=pid, usedGpuMemory=GIB) for pid in self.pids]
+        return self._answer("nvmlDeviceGetComputeRunningProcesses", running)  # type: ignore[no-any-return]
 
 
 def simulated_session(probes: Sequence[Probe], options: Options) -> Session:

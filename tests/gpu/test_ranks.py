@@ -127,7 +127,11 @@ def test_ranks_that_run_are_attached_together(tmp_path: Path) -> None:
         program.wait()
 
 
-@pytest.mark.parametrize("shape", [one for one in SHAPES if one["name"] != "hang"], ids=lambda shape: shape["name"])
+@pytest.mark.parametrize(
+    "shape",
+    [one for one in SHAPES if one["name"] != "hang" and (one["says"] or one["never"])],
+    ids=lambda shape: shape["name"],
+)
 def test_programs_of_other_shapes_have_true_first_sentences(shape: dict[str, Any]) -> None:
     seconds = 24.0 if shape["name"] in ("swap", "sharded") else 9.0
     words = [sys.executable, "-m", "stallscope", "watch", "--headless", "--", *shaped(shape["name"], seconds)]

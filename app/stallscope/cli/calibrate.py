@@ -16,7 +16,7 @@ from stallscope.cli.process.stdout import Output
 @options.gpu(f"GPU to calibrate: {options.GPU_NAMES}.")
 @options.json("stallscope.calibration/1")
 def command(gpu: str | None, as_json: bool) -> None:
-    """Measure what the units of a GPU reach, in about 4 s.
+    """Measure what the units of a GPU reach, in less than 10 s.
 
     Kernels and copies load the memory, the tensor cores, the other units and PCIe one after the other, while NVML's
     GPM counters are read. `stallscope watch` then compares the kernels of programs with that, and not with what GPUs

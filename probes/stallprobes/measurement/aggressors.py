@@ -283,17 +283,19 @@ def _refusals(device: _Device, pids: Collection[int], shared_allowed: bool) -> I
     if mode:
         yield f'the GPU is in the compute mode "{COMPUTE_MODES.get(mode, mode)}", in which it is not shared'
     others = () if shared_allowed else _others(device, pids)
-    if others:
+    if others is None:
+        yield "which other processes use the GPU is not known, and they would be disturbed; --allow-shared allows it"
+    elif others:
         named = ", ".join(f"{printable(other.name)} (pid {other.pid})" for other in others[:3])
         yield f"other processes use the GPU too, and would be disturbed: {named}; --allow-shared allows it"
 
 
-def _others(device: _Device, pids: Collection[int]) -> tuple[GpuProcess, ...]:
-    """Processes on a GPU that are neither of the program nor of this one."""
+def _others(device: _Device, pids: Collection[int]) -> tuple[GpuProcess, ...] | None:
+    """Processes on a GPU that are neither of the program nor of this one; None if NVML does not list them."""
     try:
         listed = processes_on(device.module, device.handle)
     except device.module.NVMLError:
-        return ()
+        return None
     others = tuple(process for process in listed if process.pid not in pids and process.pid != os.getpid())
     # In a container NVML has other process ids: as many of them without a name here are the program's.
     known = len(listed) - len(others)

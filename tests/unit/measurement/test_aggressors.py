@@ -84,6 +84,7 @@ def test_the_limit_is_4_gib_or_a_tenth_of_the_memory(total: int, least: int) -> 
         (FakeNvml(mode=3, uuid=f"MIG-{UUID}", mig=True), 'the GPU is in the compute mode "exclusive process"'),
         (FakeNvml(mig=True), "the GPU is in MIG mode, and which of its instances the program uses is not known."),
         (FakeNvml(uuid="GPU-other"), "NVML does not list the GPU of the program."),
+        (FakeNvml(broken={"nvmlDeviceGetComputeRunningProcesses"}), "which other processes use the GPU is not known"),
         (FakeNvml(pids=(77, 78)), "other processes use the GPU too, and would be disturbed: "),
     ],
 )
