@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def three(value: float) -> str:
     """``value`` with three significant digits and without an exponent."""
@@ -52,6 +54,11 @@ def format_count(value: int) -> str:
 def plural(number: int, noun: str) -> str:
     """``1 cell``, ``2 cells``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def enumeration(names: Sequence[str]) -> str:
+    """One or more names as ``A, B and C``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def times(ratio: float) -> str:

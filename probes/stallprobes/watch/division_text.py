@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 
+from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.units import duration_ns, format_count, plural, three
 from stallprobes.watch.attribution.evidence_text import alongside_text, size_text, thread_text
@@ -24,7 +25,14 @@ from stallprobes.watch.division.result import (
     SequenceDivision,
 )
 from stallprobes.watch.lines.result import LockHolder, ProgramSequence
-from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, short_waits_clause, waits_clause
+from stallprobes.watch.rank_text import (
+    LEAST_COMMUNICATION,
+    late_clause,
+    partners_text,
+    short_waits_clause,
+    waits_clause,
+)
+from stallprobes.watch.ranks.result import RankWait
 from stallprobes.watch.reading.cpu_supply import Workers
 from stallprobes.watch.reading.kernel_names import kernel_label
 from stallprobes.watch.sentences import frame_text
@@ -266,18 +274,30 @@ def _gpu_clause(sequence: SequenceDivision) -> str:
     return "its launches wait for room in the GPU's queue" if sequence.queue_full >= CAUSE_LIMIT else ""
 
 
-def _phases(sequence: SequenceDivision, ended: bool) -> tuple[str, str]:
+def _phases(sequence: ProgramSequence, ended: bool) -> tuple[str, str]:
     """Words in front of the verdict that say of which time it is, and sentences on the other phases: ``Since 9.00 s, ``
     and `` From 1.00 s to 9.00 s, it was GPU-bound.``; empty without phases."""
     if not sequence.phases:
         return "", ""
     first, *others = sequence.phases
+    ranks = sequence.ranks.phases[1:] if sequence.ranks is not None else ()
     verb = "is" if ended else "was"
     when = f"{_when(first, sequence, not ended)}{_differs(first, sequence)}, "
     texts = [
-        f" {_when(phase, sequence)}, it {verb} {phase.verdict.word}{_differs(phase, sequence)}." for phase in others
+        f" {_when(phase, sequence)}, it {verb} {phase.verdict.word}{_differs(phase, sequence)}"
+        f"{_waiting(phase, rank, verb)}."
+        for phase, rank in zip_longest(others, ranks)
     ]
     return when, f"{''.join(texts)} Figures and lines are of the first of these times."
+
+
+def _waiting(phase: PhaseDivision, rank: RankWait | None, verb: str) -> str:
+    """The rank that a sequence waits for in a phase: ``, waiting in NCCL for rank 1, which was host-bound``."""
+    if rank is None or phase.verdict is not Bound.COMMUNICATION:
+        return ""
+    probably = "" if rank.sure else "probably "
+    late = late_clause(rank.delay).replace(", which is ", f", which {verb} ")
+    return f", {probably}waiting in NCCL for {printable(rank.name)}{late}"
 
 
 def _varies(values: Sequence[float | None], factor: float) -> bool:

@@ -258,9 +258,7 @@ class FolderAnalysis:
             reading.preemptions.look(_most_calls(source, process))
         now_ns = time.monotonic_ns()
         if not ended:
-            filled = max(
-                (len(records) + records.missed) / file.record_places, (len(calls) + calls.missed) / file.calls_kept
-            )
+            filled = max((len(records) + records.missed) / file.record_places, calls.filled)
             reading.room_s = (now_ns - reading.last_ns) / 1e9 * _MOST_FILLED / filled if filled else math.inf
             reading.last_ns = now_ns
             reading.samples_of_threads.look(process, source)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.foreign_text import printable
 from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFindings
-from stallprobes.watch.division.binned_sums import Figure, figure
+from stallprobes.watch.division.binned_sums import Figure, Times, figure, since
 from stallprobes.watch.division.collectives import is_nccl
 from stallprobes.watch.division.parts import ORDER, Bound, Part
+from stallprobes.watch.division.result import PhaseDivision
 from stallprobes.watch.lines.result import ProgramLine, ProgramSequence
 from stallprobes.watch.ranks.book import (
     COMMUNICATES,
@@ -61,12 +62,19 @@ _BOUNDS = {
 
 @dataclass(frozen=True, eq=False)
 class _Sequence:
-    """A sequence that communicates: its process and division, its figures, and the columns of the sums of all its
-    series: the time in which only its kernels run, of that in rounds, and of that waiting."""
+    """A sequence that communicates: its process and division, and its figures in some times, of which ``steady_ns`` are
+    divided. It communicates for the share ``most`` of these, at most; None: not known."""
 
     process: ProcessFindings
     division: ProgramSequence
     figures: SequenceFigures
+    steady_ns: float
+    most: float | None
+
+    def during(self, times: Times, book: RankBook) -> _Sequence:
+        """The same in other times."""
+        steady_ns = self.division.recorded * sum(end - begin for begin, end in times)
+        return replace(self, figures=book.figures(self.figures.key, times), steady_ns=steady_ns, most=None)
 
 
 class RankFindings:
@@ -92,7 +100,11 @@ class RankFindings:
         if not sequences:
             return every
         usable = _ranks(sequences, ranks)
-        waits = {key: _waits(sequence, sequences, usable) for key, sequence in sequences.items()}
+        phases = {key: _phases(sequence, sequences, usable, book) for key, sequence in sequences.items()}
+        waits = {
+            key: phases[key][0] if phases[key] else _waits(sequence, sequences, usable)
+            for key, sequence in sequences.items()
+        }
         blamed = {key: next((wait for wait in ordered if wait.blamed), None) for key, ordered in waits.items()}
         results, calls = [], {}
         for process in every:
@@ -110,6 +122,7 @@ class RankFindings:
                         else wait
                         for wait, pair in waits[key].items()
                     ),
+                    phases=tuple(_of_phase(sequence, each, sequences, book) for each in phases[key]),
                 )
             owner = process.pid, process.image
             made = _described(process, described, usable.get(owner))
@@ -163,7 +176,44 @@ def _sequences(process: ProcessFindings, book: RankBook, begins: Mapping[Process
             same = (each for each in process.sequences if each.device == candidate.device)
             division = next((each for each in same if candidate.leader in each.threads), None)
             if division is not None and division.steady_ns:
-                yield _Sequence(process, division, book.figures(candidate, begins[key]))
+                times = _times(division.phases[0], process) if division.phases else since(begins[key])
+                figures = book.figures(candidate, times)
+                yield _Sequence(process, division, figures, division.steady_ns, division.share(Part.COMMUNICATION))
+
+
+def _times(phase: PhaseDivision, process: ProcessFindings) -> Times:
+    """The times of a phase (CLOCK_MONOTONIC)."""
+    return [(process.began_ns + begin, process.began_ns + end) for begin, end in phase.times]
+
+
+def _phases(
+    sequence: _Sequence,
+    sequences: Mapping[SequenceKey, _Sequence],
+    ranks: Mapping[ProcessKey, Rank],
+    book: RankBook,
+) -> list[Mapping[RankWait, PairFigures]]:
+    """The waits of a sequence, as ``_waits`` has them, in each of its phases."""
+    found = []
+    for number, phase in enumerate(sequence.division.phases):
+        times = _times(phase, sequence.process)
+        every = {key: each.during(times, book) for key, each in sequences.items()}
+        mine = every[sequence.figures.key] if number else sequence
+        found.append(_waits(mine, every, ranks))
+    return found
+
+
+def _of_phase(
+    sequence: _Sequence,
+    waits: Mapping[RankWait, PairFigures],
+    sequences: Mapping[SequenceKey, _Sequence],
+    book: RankBook,
+) -> RankWait | None:
+    """The rank that slows a sequence down in a phase, with what makes it late, without a line or kernel."""
+    for wait, pair in waits.items():
+        if wait.blamed:
+            delay = _delay(sequence, pair, sequences[pair.late], book, {})
+            return wait.changed(delay=RankDelay(bound=delay.bound, share=delay.share))
+    return None
 
 
 def _ranks(sequences: Mapping[SequenceKey, _Sequence], ranks: Mapping[ProcessKey, Rank]) -> Mapping[ProcessKey, Rank]:
@@ -238,8 +288,10 @@ def _share(own: _Sequence, part: NDArray[np.int64]) -> Figure:
     parts[: len(part)] = part
     share = figure(parts, whole, min(int(whole.sum()) / every, 1.0))
     # Kernels of several streams may communicate at once. Those that end after a divided time are not among them.
-    most = own.division.share(Part.COMMUNICATION)
-    scale = max(every / own.division.steady_ns, most * every / sum(exposed_ns(sums) for sums, _ in own.figures.series))
+    scale = every / own.steady_ns
+    if own.most is not None:
+        scale = max(scale, own.most * every / sum(exposed_ns(sums) for sums, _ in own.figures.series))
+    most = 1.0 if own.most is None else own.most
     return Figure(*(min(bound * scale, most) for bound in (share.share, share.low, share.high)))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from stallprobes.foreign_text import printable
+from stallprobes.units import enumeration
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.ranks.result import Partners, RankDelay, RankWait, SequenceRanks
@@ -15,6 +16,10 @@ from stallprobes.watch.standstill_text import standstill_text
 # Smallest share of communication in the time of a sequence (threads that call by turns) at which the text report and
 # the screen say that the other ranks are not known, or not all watched.
 LEAST_COMMUNICATION = 0.05
+# Largest number of processes with one verdict that are named in the sentence about the verdicts of all.
+_MOST_NAMED = 3
+# Styles of verdicts, in the order in which that sentence has them.
+_STYLES = ("bad", "warn", "dim", "good")
 # Text after the reason why a rank is late, if the rank's threads were off the CPU for most of the time between calls.
 _OFF_CPU = " (off the CPU: input, locks or sleep)"
 
@@ -78,7 +83,8 @@ def partners_text(ranks: SequenceRanks | None, process: ProcessFindings) -> str:
 
 def ranks_texts(processes: Iterable[ProcessFindings]) -> list[str]:
     """Sentences about the ranks that are waited for, the longest wait first: ``rank 0 and rank 2 wait in NCCL for rank
-    1, which is host-bound before train.py:31 in step.`` Where all stand still, the first says where each is."""
+    1, which is host-bound before train.py:31 in step.`` Where all stand still, the first says where each is; where no
+    rank is waited for and processes differ, it has the verdict of each."""
     processes = tuple(processes)
     by_rank: dict[tuple[str, bool], list[tuple[ProcessFindings, RankWait]]] = {}
     for process in processes:
@@ -97,6 +103,24 @@ def ranks_texts(processes: Iterable[ProcessFindings]) -> list[str]:
         clause = waits_clause(wait)
         if len(names) > 1:
             clause = clause.replace("waits", "wait", 1)
-            names = [f"{', '.join(names[:-1])} and {names[-1]}"]
+            names = [enumeration(names)]
         texts.append(f"{names[0]} {clause}.")
-    return texts
+    return texts or [*_verdicts_texts(processes)]
+
+
+def _verdicts_texts(processes: Iterable[ProcessFindings]) -> Iterator[str]:
+    """What bounds each of several processes that differ in it, in a sentence: ``Of 3 processes, rank 1 is shared, and
+    rank 0 and python (pid 4711) are GPU-bound.``"""
+    by_verdict: dict[Bound, list[str]] = {}
+    divided = [process for process in processes if process.sequences]
+    for process in divided:
+        by_verdict.setdefault(process.sequences[0].verdict, []).append(printable(rank_name(process)))
+    if len(by_verdict) < 2:
+        return
+    clauses = []
+    for verdict, names in sorted(by_verdict.items(), key=lambda item: _STYLES.index(item[0].traits.style)):
+        named = enumeration(names) if len(names) <= _MOST_NAMED else f"{len(names)} processes"
+        verb = "is" if len(names) == 1 else "are"
+        unknown = verdict is Bound.UNKNOWN
+        clauses.append(f"what bounds {named} is not known" if unknown else f"{named} {verb} {verdict.word}")
+    yield f"Of {len(divided)} processes, {', '.join(clauses[:-1])}, and {clauses[-1]}."

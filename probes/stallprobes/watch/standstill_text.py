@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from stallprobes.foreign_text import printable
-from stallprobes.units import duration_ns
+from stallprobes.units import duration_ns, enumeration
 from stallprobes.watch.attribution.findings import ProcessFindings, Standstill
 from stallprobes.watch.reading.kernel_wait import RUNNING
 from stallprobes.watch.sentences import frame_text
@@ -30,10 +30,10 @@ def standstill_text(processes: Iterable[ProcessFindings], names: Mapping[int, st
     where: dict[str, list[str]] = {}
     for name, one in still:
         where.setdefault(_where(one), []).append(name)
-    clauses = [f"{_joined(names)} {'is' if len(names) == 1 else 'are'} {text}" for text, names in where.items()]
+    clauses = [f"{enumeration(names)} {'is' if len(names) == 1 else 'are'} {text}" for text, names in where.items()]
     if ended:
         clauses.append(
-            f"{_joined([printable(names[one.pid]) for one in ended])} {'has' if len(ended) == 1 else 'have'} ended"
+            f"{enumeration([printable(names[one.pid]) for one in ended])} {'has' if len(ended) == 1 else 'have'} ended"
         )
     over = all(process.ended for process in every)
     no_call = "no call had returned at the end" if over else "no call has returned"
@@ -51,7 +51,3 @@ def _where(one: Standstill) -> str:
     if not one.begun:
         return f"{where}, and CUPTI cannot begin in it, as where a kernel does not end"
     return f"{where} and makes no call"
-
-
-def _joined(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -126,6 +126,7 @@ def test_ranges_are_steps_before_calls_are() -> None:
         ([("epoch", every(400.0, 25), 400.0)], "epoch"),
         ([("XlaPass:#name=fusion,module=jit_step#", every(20.0), 19.0)], "step"),
         ([("ncclReduceScatter", every(20.0), 19.0)], "step"),
+        ([("cub::DeviceRadixSort", every(20.0), 19.0)], "step"),
         ([("irregular", [at**1.7 for at in every(10.0)], 500.0)], "step"),
     ],
 )

@@ -117,6 +117,10 @@ def test_the_last_calls_stay_and_the_others_are_known_to_be_missed(stand_in: Sta
     # Those that ended last.
     for thread in process.threads:
         assert (batch.rows["thread"] == thread.id).sum() < thread.calls
+    # What is missing had returned before the first call of each thread that is left.
+    firsts = [batch.rows["returned_ns"][batch.rows["thread"] == thread.id].min() for thread in process.threads]
+    assert batch.complete_ns == max(firsts)
+    assert batch.filled >= 1
 
 
 def test_a_reader_beside_the_program_gets_each_call_once(stand_in: StandIn, tmp_path: Path) -> None:

@@ -120,12 +120,13 @@ _DISPLACING_FACTOR = 1.25
 
 class _Beside(NamedTuple):
     """Work and calls of the other threads of the process: when the work runs on the GPU, in the order of its starts,
-    and the thread that submitted it. ``elsewhere``: when kernels, and all work, of its threads run on other GPUs."""
+    and the thread that submitted it. ``calls`` are those for which other threads may wait. ``elsewhere``: when kernels,
+    and all work, of its threads run on other GPUs."""
 
     starts: Int64s
     ends: Int64s
     owners: Int64s
-    threads: Sequence[ThreadCalls]
+    calls: Holding
     elsewhere: tuple[Spans, Spans]
 
     def work(self, begin_ns: int, end_ns: int) -> Spans:
@@ -153,12 +154,8 @@ class _Beside(NamedTuple):
 
     def holding(self, begin_ns: int, end_ns: int) -> Holding:
         """Calls between two times for which other threads may wait."""
-        holding = [NO_HOLDING]
-        for calls in (thread.during(begin_ns, end_ns) for thread in self.threads):
-            chosen = calls.holds > 0
-            if chosen.any():
-                holding.append(Holding(*(each[chosen] for each in (*calls.spans, calls.holds, calls.contexts))))
-        return Holding(*map(np.concatenate, zip(*holding, strict=True)))
+        reaching_in = (self.calls.ends >= begin_ns) & (self.calls.begins < end_ns)
+        return Holding(*(each.compress(reaching_in) for each in self.calls))
 
 
 class _Batches:
@@ -298,7 +295,7 @@ class ProcessDivider:
             self._steps = StepBook(self._start_up.began_ns, self.turns)
             self._done_ns = self._fed_ns = process.started.monotonic_ns
         self._process, self._ended, self._cpu = process, ended, cpu
-        self._note_losses(process, records.missed, calls.missed, now_ns)
+        self._note_losses(process, records.missed, calls, now_ns)
         self._new_calls.append(calls.rows)
         self._new_records.append(divided_records(records.rows))
         correlations, began, returned = (
@@ -365,11 +362,13 @@ class ProcessDivider:
 
     # Readings.
 
-    def _note_losses(self, process: WatchedProcess, records: int, calls: int, now_ns: int) -> None:
+    def _note_losses(self, process: WatchedProcess, records: int, calls: CallBatch, now_ns: int) -> None:
         losses = (process.lost_records, process.lost_calls, *(process.losses.get(kind, 0) for kind in _CALL_LOSSES))
         before = self._losses or (0,) * len(losses)
-        if records or calls or any(new > old for new, old in zip(losses, before, strict=True)):
+        if records or any(new > old for new, old in zip(losses, before, strict=True)):
             self._note_lost(self._fed_ns - LAG_NS, now_ns)
+        elif calls.missed:
+            self._note_lost(self._fed_ns - LAG_NS, min(calls.complete_ns, now_ns))
         if process.not_held:
             # Records of a thread may be missing from then on.
             self._note_lost(self._fed_ns - LAG_NS, FOREVER)
@@ -439,6 +438,7 @@ class ProcessDivider:
         spans = self._recorded(process, begun, every)
         leaders, devices = self._leaders_of(begun), column(begun, "device")
         work = [column(begun, name) for name in ("start", "end", "thread")]
+        holding, holders = _holding(threads)
         for leader, device in self._keys(leaders, devices):
             mine, on_device = (leaders == leader) & (devices == device), devices == device
             apart = (leaders == leader) & ~on_device
@@ -457,7 +457,7 @@ class ProcessDivider:
                     beside_starts,
                     beside_ends,
                     owners,
-                    [made for thread, made in threads.items() if thread not in own],
+                    Holding(*(each.compress(~np.isin(holders, list(own))) for each in holding)),
                     (_united(work, kernels), _united(work, apart)),
                 ),
             )
@@ -751,6 +751,17 @@ def _in_order_of_starts(operations: Rows) -> Rows:
     some = order[together]
     order[together] = some[np.lexsort((operations["correlation"][some], starts[some]))]
     return rows_at(operations, order)
+
+
+def _holding(threads: Mapping[int, ThreadCalls]) -> tuple[Holding, Int64s]:
+    """The calls of all threads for which others may wait, and the thread of each."""
+    tables, owners = [NO_HOLDING], [NONE]
+    for thread, calls in threads.items():
+        chosen = (calls.holds > 0).nonzero()[0]
+        if len(chosen):
+            tables.append(Holding(*(each[chosen] for each in (*calls.spans, calls.holds, calls.contexts))))
+            owners.append(np.full(len(chosen), thread, np.int64))
+    return Holding(*map(np.concatenate, zip(*tables, strict=True))), np.concatenate(owners)
 
 
 def _late(rows: Rows, begin_ns: int) -> tuple[Int64s, Int64s]:

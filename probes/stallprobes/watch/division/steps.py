@@ -33,8 +33,9 @@ LEAST_NEAR = 0.75
 LEAST_NS = 100_000
 # Smallest number of steps at which the 99th percentile of the step durations is known.
 _LEAST_OF_SLOW = 500
-# Beginnings of the names of NVTX ranges of XLA's passes and of NCCL's functions, which are no steps of the program.
-_OF_LIBRARIES = ("XlaPass:", "nccl")
+# Beginnings of the names of NVTX ranges of XLA's passes and of functions of NCCL, CUB and Thrust, which are no steps of
+# the program.
+_OF_LIBRARIES = ("XlaPass:", "nccl", "cub::", "thrust::")
 # Smallest time inside the regular NVTX ranges of one name at which the ranges can be the steps. The value is a share of
 # the longest time inside the regular ranges of any name.
 LEAST_INSIDE = 0.9

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.watch.division.binned_sums import BinnedSums, add_at, since
+from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.division.parts import ORDER
@@ -245,18 +245,16 @@ class RankBook:
         series = SeriesKey(key, stream)
         return max((each.until_ns for each in self._communicators if series in each.members), default=-1)
 
-    def figures(self, key: SequenceKey, begin_ns: int) -> SequenceFigures:
-        """The figures of a sequence since a time."""
+    def figures(self, key: SequenceKey, times: Times) -> SequenceFigures:
+        """The figures of a sequence in some times."""
         track = self._tracks[key]
-        every = [
-            (series.sums.during(since(begin_ns)), self._members.get(series.key)) for series in track.series.values()
-        ]
-        series = tuple((sums, None if members is None else members.during(since(begin_ns))) for sums, members in every)
+        every = [(series.sums.during(times), self._members.get(series.key)) for series in track.series.values()]
+        series = tuple((sums, None if members is None else members.during(times)) for sums, members in every)
         pairs: dict[SequenceKey, list[tuple[SeriesKey, SeriesKey]]] = {}
         for pair in self._pairs:
             if pair[0].sequence == key:
                 pairs.setdefault(pair[1].sequence, []).append(pair)
-        figures = (self._pair(late, both, begin_ns) for late, both in pairs.items())
+        figures = (self._pair(late, both, times) for late, both in pairs.items())
         return SequenceFigures(
             key=key,
             collectives=sum(int(sums[:, COUNT].sum()) for sums, _ in series),
@@ -265,8 +263,8 @@ class RankBook:
             pairs=tuple(figure for figure in figures if figure is not None),
         )
 
-    def _pair(self, late: SequenceKey, pairs: list[tuple[SeriesKey, SeriesKey]], begin_ns: int) -> PairFigures | None:
-        sums = [self._pairs[pair].during(since(begin_ns)) for pair in pairs]
+    def _pair(self, late: SequenceKey, pairs: list[tuple[SeriesKey, SeriesKey]], times: Times) -> PairFigures | None:
+        sums = [self._pairs[pair].during(times) for pair in pairs]
         whole = np.zeros((max(len(part) for part in sums), PAIR_COLUMNS), dtype=np.int64)
         for part in sums:
             whole[: len(part)] += part

@@ -74,6 +74,9 @@ class SequenceRanks(Document, kw_only=True):
         about("Share of its time in which they wait for other ranks, and no other kernel runs; null if not known."),
     ] = None
     waits: Annotated[tuple[RankWait, ...], about("By rank, the most time first.")] = ()
+    phases: Annotated[
+        tuple[RankWait | None, ...], about("For each phase of the sequence, the rank that slows it down in that.")
+    ] = ()
     sentence: Annotated[
         Sentence, about("The rank that slows it down, and what is not known; empty without either.")
     ] = UNSET

@@ -38,6 +38,7 @@ from stallprobes.native.layouts.watch_file import (
     WatchState,
 )
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, of_kinds, rows_at, rows_where
+from stallprobes.watch.intervals import FOREVER
 from stallprobes.watch.reading.file_calls import driver_calls, file_text, slow_calls
 from stallprobes.watch.reading.lack_text import lack_of, lack_sentence
 from stallprobes.watch.reading.process import (
@@ -119,21 +120,35 @@ class CallPosition:
         if len(self.numbers) != blocks:
             self.numbers, self.read = np.zeros(blocks, np.uint64), np.zeros(blocks, np.uint32)
 
-    def move(self, process: WatchedProcess, blocks: NDArray[Any], places: NDArray[np.intp]) -> int:
-        """Note that all calls of the blocks at ``places`` have been read.
+    def move(
+        self, process: WatchedProcess, blocks: NDArray[Any], places: NDArray[np.intp], first_ends: NDArray[Any]
+    ) -> tuple[int, int]:
+        """Note that all calls of the blocks at ``places`` have been read; the first call of each returned at
+        ``first_ends``.
 
-        Returns how many calls are now known to have been overwritten before they were read.
+        Returns how many calls are now known to have been overwritten before they were read, and until when they had
+        returned (ns, CLOCK_MONOTONIC; 0 without any).
         """
         chosen = blocks[places]
-        before = np.where(self.numbers[places] == chosen["number"], self.read[places], 0)
+        known = self.numbers[places] == chosen["number"]
+        before = np.where(known, self.read[places], 0)
+        lost = (self._made - self._read).astype(np.int64)
         self.numbers[places], self.read[places] = chosen["number"], chosen["calls"]
         np.add.at(self._read, chosen["slot"], chosen["calls"] - before)
         np.maximum.at(self._made, chosen["slot"], chosen["first"] + chosen["calls"])
+        ends = dict.fromkeys(range(layout.SLOTS), FOREVER)
         for thread in process.threads:
             self._made[thread.slot] = max(self._made[thread.slot], thread.logged)
-        missed = int((self._made - self._read).sum()) - self._missed
-        self._missed += missed
-        return missed
+            ends[thread.slot] = FOREVER if thread.ended_ns is None else thread.ended_ns
+        missed = (self._made - self._read).astype(np.int64)
+        complete_ns = 0
+        for slot in np.flatnonzero(missed > lost).tolist():
+            # A thread takes its next block when one is full, and gives up the last one when it ends.
+            own = np.flatnonzero((chosen["slot"] == slot) & ~known)
+            next_ns = int(first_ends[own[np.argmin(chosen["first"][own])]]) if len(own) else ends[slot]
+            complete_ns = max(complete_ns, next_ns)
+        new, self._missed = int(missed.sum()) - self._missed, int(missed.sum())
+        return new, complete_ns
 
 
 class MapFile(AbstractContextManager["MapFile"]):
@@ -258,7 +273,10 @@ class MapFile(AbstractContextManager["MapFile"]):
         order = order[np.argsort(every["end_ns"][order], kind="stable")]
         rows = self._finished_calls(rows_at(every, order), blocks["thread"][places][order // layout.BLOCK_CALLS])
         functions = {number: self._api(number) for number in np.flatnonzero(np.bincount(rows["function"])).tolist()}
-        return CallBatch(rows, functions, position.move(process, blocks, places[kept]))
+        filled = int(blocks["number"].max(initial=0)) - int(position.numbers.max(initial=0))
+        first_ends = every["end_ns"][:: layout.BLOCK_CALLS]
+        missed, complete_ns = position.move(process, blocks, places[kept], first_ends[kept])
+        return CallBatch(rows, functions, missed, complete_ns, filled / max(len(blocks), 1))
 
     def stack(self, number: int) -> RecordedStack | None:
         """The call stack with a number, from 1; None while it is being written. Raises WatchError if it is damaged."""
@@ -352,11 +370,6 @@ class MapFile(AbstractContextManager["MapFile"]):
     def record_places(self) -> int:
         """Number of records that the file keeps."""
         return self._places
-
-    @property
-    def calls_kept(self) -> int:
-        """Number of calls that the log of the file keeps."""
-        return self._blocks_kept * layout.BLOCK_CALLS
 
     def _damaged(self, what: str) -> WatchError:
         return WatchError(f"{self._shown} is damaged: it {what}.")

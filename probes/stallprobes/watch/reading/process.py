@@ -330,12 +330,15 @@ class RecordBatch:
 class CallBatch:
     """Calls that finished since the reading before: DRIVER_CALL[n] in the order of their ends.
 
-    ``functions`` are the names of functions by their numbers. ``missed`` calls were overwritten before they were read.
+    ``functions`` are the names of functions by their numbers. ``missed`` calls were overwritten before they were read;
+    they had returned at ``complete_ns`` (CLOCK_MONOTONIC). ``filled`` is the share of the log that was filled.
     """
 
     rows: Rows
     functions: Mapping[int, str]
     missed: int
+    complete_ns: int = 0
+    filled: float = 0.0
 
     def __len__(self) -> int:
         return len(self.rows)
