@@ -438,7 +438,8 @@ def row_of(run: Run) -> str:
 
 
 HEAD = (
-    "program", "way", "cost (95 %; compared)", "by the mean", "within", "stated", "by", "holds", "parts", "recorded", "followed",
+    "program", "way", "cost (95 %; compared)", "by the mean", "within", "stated", "by", "holds", "parts", "recorded",
+    "followed",
     "graphs", "rate with least", "problems",
 )  # fmt: skip
 
