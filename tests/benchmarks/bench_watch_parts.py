@@ -3,10 +3,11 @@
 A library with nothing but CUPTI (watch_parts.c) goes through phases while a program (watch_parts.cu) makes calls:
 ``launch``, 200 small kernels and a wait; ``threads``, 16 such threads; ``replay``, a graph of 100 kernels launched
 again and again; ``decode``, a graph of 900 kernels launched and waited for; ``storm``, a graph of 300 kernels captured,
-instantiated, launched once and destroyed; ``query``, a stream that is asked until its kernel ends. Prints the rate of
-each phase as a multiple of that of the first, for ``decode`` and ``storm`` the time of each step, and the records of
-kernels whose call had a callback, or none. With --after, N processes make calls before, with and after records; what an
-operation takes longer in each phase is printed. With several --api they take turns. It needs a GPU and nvcc.
+instantiated, launched once and destroyed; ``query``, a stream that is asked until its kernel ends; ``poll``, one asked
+500 000 times a second. Prints the rate of each phase as a multiple of that of the first, for ``decode`` and ``storm``
+the time of each step, and the records of kernels whose call had a callback, or none. With --after, N processes make
+calls before, with and after records; what an operation takes longer in each phase is printed. With several --api they
+take turns. It needs a GPU and nvcc.
 
 python tests/benchmarks/bench_watch_parts.py [MODE ...] [--parts PHASES] [--early KIND] [--after N] [--cupti LIBCUPTI]
     [--api v1|v2|fields|hardware]
@@ -28,7 +29,7 @@ sys.path[:0] = [str(HERE.parents[1] / "probes")]
 
 from stallprobes.watch.environment import cupti_of_this_machine  # noqa: E402
 
-MODES = ("launch", "threads", "replay", "decode", "storm", "query")
+MODES = ("launch", "threads", "replay", "decode", "storm", "query", "poll")
 PARTS = "base:1.5;sub:1;waits:1.2;calls:1.5;off:1;records:1.5;off:1.2;calls,records:1.8;calls:1.5;off:1.2;unsub:1.5"
 AFTER = "base:1.2;sub:0.6;calls,records:0.8;off:1;unsub:1.2"
 STEPS = ("capture", "instantiate", "launch", "destroy", "wait")

@@ -1,5 +1,6 @@
-// Loops of calls for bench_watch_parts.py: watch_parts MODE. Each tenth of a second it prints begin and end (ns,
-// CLOCK_MONOTONIC), the operations, and for storm the time (ns) in capture, instantiation, launch, destruction, waits.
+// Loops of calls for bench_watch_parts.py and bench_watch_cost.py: watch_parts MODE [FILE]. Each tenth of a second it
+// prints begin and end (ns, CLOCK_MONOTONIC), the operations, and for storm the time (ns) in capture, instantiation,
+// launch, destruction, waits. FILE gets the end (ns) of each turn of the first thread.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -98,6 +99,15 @@ int main(int count, char **words)
             ;
         operations += asked;
     };
+    auto poll = [&](cudaStream_t stream, long) {
+        for (int asked = 0; asked < 500; asked++) {
+            if (cudaStreamQuery(stream) != cudaErrorNotReady)
+                spin<<<1, 1, 0, stream>>>(1000000);
+            for (unsigned long long begin = now(); now() - begin < 1700;)
+                ;
+        }
+        operations += 500;
+    };
     cudaGraphExec_t token;
     cudaGraphInstantiate(&token, captured(first, state, 900), 0);
     auto decode = [&](cudaStream_t stream, long) {
@@ -111,7 +121,8 @@ int main(int count, char **words)
     };
     const std::map<std::string, std::function<void(cudaStream_t, long)>> modes = {
         {"storm", storm},   {"replay", replay}, {"decode", decode},
-        {"launch", launch}, {"threads", launch}, {"query", query}};
+        {"launch", launch}, {"threads", launch}, {"query", query}, {"poll", poll}};
+    FILE *ends = count > 2 ? fopen(words[2], "wb") : nullptr;
     if (!modes.count(mode))
         return 1;
     spin<<<1, 1>>>(1000);
@@ -119,11 +130,15 @@ int main(int count, char **words)
     close(open(getenv("READY"), O_CREAT | O_WRONLY, 0600));
     std::vector<std::thread> threads;
     for (int thread = 0; thread < (mode == "threads" ? 16 : 1); thread++)
-        threads.emplace_back([&] {
+        threads.emplace_back([&, thread] {
             cudaStream_t stream;
             cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-            for (long turn = 0;; turn++)
+            for (long turn = 0;; turn++) {
                 modes.at(mode)(stream, turn);
+                unsigned long long end = now();
+                if (ends && !thread && std::fwrite(&end, sizeof end, 1, ends) && turn % 64 == 0)
+                    std::fflush(ends);
+            }
         });
     long before = 0;
     long long spent_before[5] = {};

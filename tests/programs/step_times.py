@@ -1,6 +1,8 @@
 """The times of a program's steps, for the benchmark of what watching costs: each program here writes them to a file.
 
 python PROGRAM.py SECONDS FILE
+
+The file exists, and is empty, once the steps begin.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ def run_steps(step: Callable[[], object]) -> None:
     seconds, file = float(sys.argv[1]), Path(sys.argv[2])
     for _ in range(WARM_UP):
         step()
+    file.touch()
     ends = [time.monotonic_ns()]
     while ends[-1] - ends[0] < seconds * 1e9:
         step()
