@@ -1,6 +1,7 @@
 // Steps beside which aggressors run: "d2d" copies within the GPU, "launch" launches many small kernels. Both check their
-// results, and allocate memory now and then. beside_steps CASE SECONDS
+// results, and allocate memory now and then. beside_steps CASE SECONDS, or until SIGTERM
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -29,6 +30,13 @@ __global__ void fill(unsigned *values, size_t count, unsigned value)
         values[at] = value + (unsigned)at;
 }
 
+static volatile sig_atomic_t ended;
+
+static void end_soon(int)
+{
+    ended = 1;
+}
+
 static double now()
 {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -38,6 +46,7 @@ int main(int count, char **words)
 {
     if (count != 3)
         return 2;
+    signal(SIGTERM, end_soon);
     bool copies = !strcmp(words[1], "d2d");
     unsigned *source, *target, host[THREADS];
     cudaStream_t stream;
@@ -48,7 +57,7 @@ int main(int count, char **words)
     DO(cudaDeviceSynchronize());
     unsigned long steps = 0, wrong = 0, refused = 0;
     double end = now() + atof(words[2]), longest = 0, before = now();
-    while (now() < end) {
+    while (now() < end && !ended) {
         if (copies) {
             fill<<<256, THREADS, 0, stream>>>(source, COPY_BYTES / sizeof *source, (unsigned)steps);
             for (int at = 0; at < COPIES; at++)

@@ -1,19 +1,24 @@
-// Steps of CUDA C++, each in two variants: how memory is copied, how kernels are launched, how often the host waits.
+// Steps of CUDA C++, each in two variants: how memory is copied, how kernels are launched, how often the host waits, and
+// the numbers.
 //
-//     cpp_changes --variant VARIANT --seconds SECONDS
+//     cpp_changes --variant VARIANT --seconds SECONDS [--gate FILE]
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <cuda_bf16.h>
+#include <fcntl.h>
 #include <string>
+#include <sys/file.h>
 #include <vector>
 
 using Clock = std::chrono::steady_clock;
 
-static const size_t BYTES = size_t(64) << 20;
-static const int KERNELS = 400, WAITS = 40;
+static const size_t BYTES = size_t(64) << 20, NUMBERS = size_t(64) << 20;
+static const int KERNELS = 400, WAITS = 40, FORKS = 100, SCALINGS = 16;
 static std::string variant;
-static cudaStream_t stream;
+static cudaStream_t stream, side;
+static cudaEvent_t forked, joined;
 static float *on_gpu, *in_host;
 static cudaGraphExec_t recorded;
 
@@ -31,6 +36,22 @@ __global__ void scale(float *values, size_t count, float factor)
         values[at] *= factor;
 }
 
+static __device__ float2 product(float2 one, float2 other)
+{
+    return make_float2(one.x * other.x, one.y * other.y);
+}
+
+static __device__ __nv_bfloat162 product(__nv_bfloat162 one, __nv_bfloat162 other)
+{
+    return __hmul2(one, other);
+}
+
+template <typename Two> __global__ void scale_two(Two *values, size_t count, Two factor)
+{
+    for (size_t at = blockIdx.x * size_t(blockDim.x) + threadIdx.x; at < count; at += size_t(gridDim.x) * blockDim.x)
+        values[at] = product(values[at], factor);
+}
+
 static void compute(double seconds)
 {
     const auto end = Clock::now() + std::chrono::duration<double>(seconds);
@@ -45,10 +66,39 @@ static void upload()
     check(cudaStreamSynchronize(stream));
 }
 
+static void read_back()
+{
+    scale<<<256, 256, 0, stream>>>(on_gpu, BYTES / sizeof(float), 0.5f);
+    check(cudaMemcpyAsync(in_host, on_gpu, BYTES, cudaMemcpyDeviceToHost, stream)); // changed: read-pageable
+    check(cudaStreamSynchronize(stream));
+}
+
 static void launch_all()
 {
     for (int made = 0; made < KERNELS; made++)
         scale<<<4, 128, 0, stream>>>(on_gpu, 512, 1.0f); // changed: launches
+}
+
+static void launch_forked()
+{
+    for (int made = 0; made < FORKS; made++) {
+        check(cudaEventRecord(forked, stream));
+        check(cudaStreamWaitEvent(side, forked));
+        scale<<<4, 128, 0, side>>>(on_gpu + 512, 512, 1.0f); // changed: forks
+        scale<<<4, 128, 0, stream>>>(on_gpu, 512, 1.0f);     // changed: forks
+        check(cudaEventRecord(joined, side));
+        check(cudaStreamWaitEvent(stream, joined));
+    }
+}
+
+static void scale_all(bool single)
+{
+    for (int made = 0; made < SCALINGS; made++)
+        if (single)
+            scale_two<<<2048, 256, 0, stream>>>((float2 *)on_gpu, NUMBERS / 2, make_float2(1, 1)); // changed: fp32
+        else
+            scale_two<<<2048, 256, 0, stream>>>((__nv_bfloat162 *)on_gpu, NUMBERS / 2, __floats2bfloat162_rn(1, 1));
+    check(cudaStreamSynchronize(stream));
 }
 
 static void wait_often(bool each)
@@ -66,10 +116,14 @@ static void step()
 {
     if (variant == "pageable" || variant == "pinned") {
         upload();
-    } else if (variant == "launches") {
-        launch_all();
+    } else if (variant == "read-pageable" || variant == "read-pinned") {
+        read_back();
+    } else if (variant == "launches" || variant == "forks") {
+        variant == "launches" ? launch_all() : launch_forked();
         check(cudaStreamSynchronize(stream));
-    } else if (variant == "graph") {
+    } else if (variant == "fp32" || variant == "bf16") {
+        scale_all(variant == "fp32");
+    } else if (variant == "graph" || variant == "forked-graph") {
         check(cudaGraphLaunch(recorded, stream));
         check(cudaStreamSynchronize(stream));
     } else {
@@ -85,18 +139,24 @@ int main(int count, char **words)
             variant = words[at + 1];
         else if (!std::strcmp(words[at], "--seconds"))
             seconds = std::atof(words[at + 1]);
+        else if (!std::strcmp(words[at], "--gate"))
+            // Released by the end of the process: programs use the GPU one after the other.
+            check(flock(open(words[at + 1], O_RDWR | O_CREAT | O_CLOEXEC, 0600), LOCK_EX) ? cudaErrorUnknown : cudaSuccess);
     }
     check(cudaStreamCreate(&stream));
-    check(cudaMalloc(&on_gpu, BYTES));
-    if (variant == "pinned")
+    check(cudaStreamCreate(&side));
+    check(cudaEventCreateWithFlags(&forked, cudaEventDisableTiming));
+    check(cudaEventCreateWithFlags(&joined, cudaEventDisableTiming));
+    check(cudaMalloc(&on_gpu, NUMBERS * sizeof(float)));
+    if (variant == "pinned" || variant == "read-pinned")
         check(cudaMallocHost(&in_host, BYTES));
     else
         in_host = static_cast<float *>(std::malloc(BYTES));
     std::memset(in_host, 0, BYTES);
-    if (variant == "graph") {
+    if (variant == "graph" || variant == "forked-graph") {
         cudaGraph_t graph;
         check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-        launch_all();
+        variant == "graph" ? launch_all() : launch_forked();
         check(cudaStreamEndCapture(stream, &graph));
         check(cudaGraphInstantiate(&recorded, graph, 0));
     }

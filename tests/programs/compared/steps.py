@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -11,11 +13,16 @@ WARM_UP_S = 1.0
 
 
 def arguments() -> argparse.Namespace:
-    """The variant and the seconds of the command line."""
+    """The variant and the seconds of the command line. Waits for ``--gate``, a file that this process then locks."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--variant", required=True)
     parser.add_argument("--seconds", type=float, default=6.0)
-    return parser.parse_args()
+    parser.add_argument("--gate")
+    given = parser.parse_args()
+    if given.gate:
+        # Unlocked by the end of the process: programs use the GPU one after the other.
+        fcntl.flock(os.open(given.gate, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_EX)
+    return given
 
 
 def compute(seconds: float) -> None:
