@@ -1,7 +1,7 @@
 """Programs on two GPUs, each of one shape; truths.toml says what is true of each.
 
 python shapes.py turns|threads|replicas|peer|stranger [--seconds S]
-torchrun --nproc-per-node 2 shapes.py swap|link|pipeline|exchange|hang|sharded [--seconds S]
+torchrun --nproc-per-node 2 shapes.py swap|share|link|pipeline|exchange|hang|sharded [--seconds S]
 """
 
 import argparse
@@ -92,6 +92,15 @@ def peer() -> None:
     rate(steps)
 
 
+def neighbour(device: str) -> subprocess.Popen[bytes]:
+    """A process that computes on a GPU for as long as the program."""
+    code = (
+        f"import torch, time; a = torch.randn(4096, 4096, device='{device}').half(); end = time.time() + "
+        f"{options.seconds}\nwhile time.time() < end:\n  for _ in range(20): b = a @ a\n  torch.cuda.synchronize()"
+    )
+    return subprocess.Popen([sys.executable, "-c", code])
+
+
 def stranger() -> None:
     """Two ranks by gloo that each see one GPU as the first; a stranger computes on that of the second."""
     if "RANK" not in os.environ:
@@ -105,13 +114,7 @@ def stranger() -> None:
         sys.exit(max(each.wait() for each in ranks))
     rank = int(os.environ["RANK"])
     dist.init_process_group("gloo")
-    other = None
-    if rank == 1:
-        code = (
-            "import torch, time; a = torch.randn(4096, 4096, device='cuda').half(); end = time.time() + "
-            f"{options.seconds}\nwhile time.time() < end:\n  for _ in range(20): b = a @ a\n  torch.cuda.synchronize()"
-        )
-        other = subprocess.Popen([sys.executable, "-c", code])
+    other = neighbour("cuda") if rank == 1 else None
     model, batch, steps = layers(8, "cuda"), torch.randn(8192, 4096, device="cuda").half(), 0
     with torch.no_grad():
         while lasts():
@@ -147,6 +150,21 @@ def swap() -> None:
         late = 1 if time.perf_counter() - begin < options.seconds / 2 else 0
         if rank == late:
             sum(number % 7 for number in range(200_000))
+        model(batch).float().square().mean().backward()
+        dist.all_reduce(torch.cat([one.grad.flatten() for one in model.parameters()]))
+        model.zero_grad()
+        steps += 1
+    rate(steps)
+
+
+def share() -> None:
+    """An all-reduce in each step; a stranger computes on the GPU of rank 1."""
+    rank = join()
+    if rank == 1:
+        neighbour("cuda:1")
+    model, batch = layers(8, "cuda"), torch.randn(8192, 4096, device="cuda").half()
+    stop, steps = torch.zeros(1, device="cuda"), 0
+    while not ends(stop, rank):
         model(batch).float().square().mean().backward()
         dist.all_reduce(torch.cat([one.grad.flatten() for one in model.parameters()]))
         model.zero_grad()

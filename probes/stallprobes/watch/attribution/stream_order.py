@@ -71,12 +71,30 @@ class _Found:
     seen: set[int] = field(default_factory=set)
 
 
+class _Places:
+    """The places of some calls by the value of a column, of each value in ascending order."""
+
+    def __init__(self, values: NDArray[Any], places: NDArray[np.intp]) -> None:
+        order = np.argsort(values, kind="stable")
+        self._values, self._places = values[order], places[order]
+
+    def before(self, value: int, end: int) -> NDArray[np.intp]:
+        """The places with a value that are less than ``end``."""
+        wanted = self._values.dtype.type(value)
+        places = self._places[slice(*(int(self._values.searchsorted(wanted, side)) for side in ("left", "right")))]
+        return places[: int(places.searchsorted(end))]
+
+
 class StreamOrder:
     """The calls of a process that order its streams, whose ``numbers`` are CUPTI's. Feed it each reading."""
 
     def __init__(self, numbers: StreamNumbers) -> None:
         self._rows: Rows = np.zeros(0, DRIVER_CALL)
         self._roles: NDArray[np.int64] = np.zeros(0, np.int64)
+        # Begins of the rows. By event: those that record one. By stream: those after which one waits.
+        self._begins = np.zeros(0, np.int64)
+        self._by_event: _Places | None = None
+        self._by_stream: _Places | None = None
         self._functions: dict[int, str] = {}
         self._role_of: dict[int, int] = {}
         self._numbers = numbers
@@ -106,6 +124,7 @@ class StreamOrder:
         rows, roles = rows_where(rows, kept), roles[kept]
         order = np.argsort(rows["began_ns"], kind="stable")
         self._rows, self._roles = rows_at(rows, order), roles[order]
+        self._begins, self._by_event, self._by_stream = int64s(self._rows["began_ns"]), None, None
 
     def _note_existing(self, records: NDArray[Any]) -> None:
         """Note streams that existed when the recording began, once their handles are known."""
@@ -139,9 +158,11 @@ class StreamOrder:
             self._follow(front, call.context, stream, call.begin_ns, DEEPEST)
             self._follow_default(front, call.context, stream, call.begin_ns, call.correlation)
         else:
-            own = self._last(StreamRole.SYNCHRONIZES, call.begin_ns + 1, thread=call.thread, began_ns=call.begin_ns)
-            if own is not None:
-                self._follow_event(front, int(self._rows["event"][own]), call.begin_ns, DEEPEST)
+            first, end = (int(self._begins.searchsorted(call.begin_ns, side)) for side in ("left", "right"))
+            synchronizes = self._roles[first:end] == StreamRole.SYNCHRONIZES
+            own = first + np.flatnonzero(synchronizes & (self._rows["thread"][first:end] == call.thread))
+            if len(own):
+                self._follow_event(front, int(self._rows["event"][own[-1]]), call.begin_ns, DEEPEST)
         holders = sorted(front.holders, reverse=True)
         return Behind(
             scopes=tuple((context, stream, until) for (context, stream), until in front.scopes.items()),
@@ -156,9 +177,11 @@ class StreamOrder:
     def _follow(self, front: _Found, context: int, stream: int, before_ns: int, depth: int) -> None:
         """Follow the calls before a time that say what a stream waits for."""
         rows = self._rows
-        mine = np.isin(self._roles, (StreamRole.WAITS, StreamRole.HOLDS)) & (rows["stream"] == stream)
-        mine &= (rows["context"] == context) & (rows["began_ns"] < before_ns)
-        for at in np.flatnonzero(mine)[-MOST_OF_STREAM:].tolist():
+        if self._by_stream is None:
+            places = np.flatnonzero(np.isin(self._roles, (StreamRole.WAITS, StreamRole.HOLDS)))
+            self._by_stream = _Places(rows["stream"][places], places)
+        mine = self._by_stream.before(stream, int(self._begins.searchsorted(before_ns)))
+        for at in mine[rows["context"][mine] == context][-MOST_OF_STREAM:].tolist():
             if at in front.seen:
                 continue
             front.seen.add(at)
@@ -193,7 +216,11 @@ class StreamOrder:
 
     def _follow_event(self, front: _Found, event: int, before_ns: int, depth: int) -> None:
         """Follow the dependencies of an event, as it was last recorded before a time."""
-        at = self._last(StreamRole.RECORDS, before_ns, event=event)
+        if self._by_event is None:
+            places = np.flatnonzero(self._roles == StreamRole.RECORDS)
+            self._by_event = _Places(self._rows["event"][places], places)
+        before = self._by_event.before(event, int(self._begins.searchsorted(before_ns)))
+        at = int(before[-1]) if len(before) else None
         if at is None or at in front.seen:
             return
         front.seen.add(at)
@@ -206,14 +233,6 @@ class StreamOrder:
             front.scopes[key] = max(front.scopes.get(key, 0), int(row["correlation"]))
         self._follow(front, context, stream, int(row["began_ns"]), depth)
         self._follow_default(front, context, stream, int(row["began_ns"]), int(row["correlation"]))
-
-    def _last(self, role: int, before_ns: int, **columns: int) -> int | None:
-        rows = self._rows
-        mine = (self._roles == role) & (rows["began_ns"] < before_ns)
-        for name, value in columns.items():
-            mine &= rows[name] == value
-        places = np.flatnonzero(mine)
-        return int(places[-1]) if len(places) else None
 
 
 def rows_behind(
