@@ -19,7 +19,7 @@ _SHELLS = {"bash": "4.4 or newer", "zsh": "", "fish": ""}
 
 def _shell(value: str) -> str:
     if value not in _SHELLS:
-        raise ValueError(f'"{value}" is not one of {", ".join(_SHELLS)}')
+        raise click.BadParameter(f'"{value}" is not one of {", ".join(_SHELLS)}')
     return value
 
 

@@ -22,7 +22,7 @@ def _language(value: str | CodeLanguage) -> CodeLanguage:
     try:
         return CodeLanguage(value.lower())
     except ValueError:
-        raise ValueError(f'"{value}" is not one of {", ".join(CodeLanguage)}') from None
+        raise click.BadParameter(f'"{value}" is not one of {", ".join(CodeLanguage)}') from None
 
 
 @click.command("explain", cls=CliCommand)

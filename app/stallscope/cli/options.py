@@ -49,7 +49,7 @@ GPU_NAMES = "index as in nvidia-smi, UUID or PCI address"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Number = TypeVar("_Number", int, float)
 
-# Conversions of values. For a ValueError click names the option before the message.
+# Conversions of values. Of a ValueError, click before 8.4 shows the value in place of the message.
 
 
 def number(kind: Callable[[Any], _Number], least: int | float, most: int, what: str) -> Callable[[Any], _Number]:
@@ -62,7 +62,7 @@ def number(kind: Callable[[Any], _Number], least: int | float, most: int, what: 
         with suppress(ValueError):
             if least <= (converted := kind(value)) <= most:
                 return converted
-        raise ValueError(f'"{value}" is not {what} from {least} to {most}')
+        raise click.BadParameter(f'"{value}" is not {what} from {least} to {most}')
 
     return convert
 

@@ -225,7 +225,7 @@ _RULES = (
 
 
 def _aggressors(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The aggressors that --beside names, each once. Raises ValueError for one that may not run beside a program."""
+    """The aggressors that --beside names, each once. Raises click.BadParameter for one that may not run beside a program."""
     from stallprobes.catalog import beside_programs
 
     able = beside_programs()
@@ -234,7 +234,7 @@ def _aggressors(value: str | tuple[str, ...]) -> tuple[str, ...]:
         return able
     for name in names:
         if name not in able:
-            raise ValueError(f'"{name}" is not all, nor one of: {", ".join(able)}')
+            raise click.BadParameter(f'"{name}" is not all, nor one of: {", ".join(able)}')
     return tuple(dict.fromkeys(names))
 
 
