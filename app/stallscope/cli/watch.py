@@ -225,7 +225,7 @@ _RULES = (
 
 
 def _aggressors(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The aggressors that --beside names, each once. Raises click.BadParameter for one that may not run beside a program."""
+    """The aggressors that --beside names, each once. Raises click.BadParameter for one that may not run there."""
     from stallprobes.catalog import beside_programs
 
     able = beside_programs()
