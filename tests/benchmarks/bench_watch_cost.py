@@ -69,7 +69,7 @@ CALLS_COST = 0.03
 MARGIN = 0.01
 LEAST_S = 0.1
 # Of a time that is compared.
-LEAST_STEPS = 8
+LEAST_STEPS = 3
 # Smallest number of comparisons of which there is an interval.
 LEAST_COMPARED = 3
 DRAWS = 1000
@@ -474,7 +474,7 @@ def measurements(name: str, asked: argparse.Namespace, parts: Path | None) -> It
 
 def main() -> int:
     """Run the programs; the exit code."""
-    every = (*PARTS, *TABLE, *NAMES)
+    every = (*PARTS, *NAMES, *TABLE)
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("programs", nargs="*", default=every, metavar="PROGRAM", help=" ".join(every))
     parser.add_argument("--seconds", type=float, default=20.0)

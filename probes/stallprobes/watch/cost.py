@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallprobes.files.codec import Document, Share, Unsigned, about
 from stallprobes.native.layouts.watch_file import NODE_RECORD_NS, RANGE_NS, RECORD_NS
 from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
 from stallprobes.watch.reading.record_windows import RecordWindows
 
+Floats = NDArray[np.float64]
 # Smallest number of windows with records from which the cost of records is measured. Each window is compared with the
-# windows without records before and after it. Reason: the range of fewer values contains the true median with a
-# probability below 95 %.
-LEAST_COMPARED = 6
-# Smallest number of calls in a window (with or without records) for a comparison of the window's rate of calls.
-LEAST_CALLS = 50
+# windows without records before and after it. Reason: the interval of fewer values is wider than its use.
+LEAST_COMPARED = 4
+# Smallest number of calls in all windows that are compared. Reason: the interval needs a distribution close to normal.
+LEAST_CALLS = 200
 # Smallest and largest time (ns) that CUPTI itself takes for the two callbacks of a call, at the call's begin and end.
 # The time inside the callbacks is added to this time. Measured on H200s (CUPTI 13.0 and 13.5): 0.1 us in a loop of
 # queries, 0.2 us in a loop of launches, 0.33 us in launches that are captured.
@@ -90,16 +91,16 @@ class WatchCost(Document, kw_only=True):
 def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
     """The cost until ``now_ns`` (CLOCK_MONOTONIC)."""
     windows = process.windows
-    slowdowns = _slowdowns(windows)
-    compared = len(slowdowns) >= LEAST_COMPARED
+    made, expected = _compared_calls(windows)
+    compared = len(made) >= LEAST_COMPARED and min(made.sum(), expected.sum()) >= LEAST_CALLS
     since_ns = process.started.monotonic_ns
     if windows.first_off_ns < now_ns and (compared or not process.late):
         since_ns = max(since_ns, windows.first_off_ns)
     # Work of the GPU may hide what is not compared: the time inside callbacks.
     low, high = 0.0, calls_cost(process, since_ns, now_ns, compared)[1]
     if compared:
-        share = windows.share_followed if windows.quiet.any() else windows.share_on
-        least, most = (share(now_ns, since_ns) * end for end in _median_interval(slowdowns))
+        share = (windows.share_followed if windows.quiet.any() else windows.share_on)(now_ns, since_ns)
+        least, most = (share * end for end in _slowdown_interval(made, expected, share))
         low, high = max(least, 0.0), high + max(most, 0.0)
     else:
         # They cannot take more than the time in which they are on.
@@ -112,7 +113,7 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
         recorded=windows.share_on(now_ns) if process.kinds else 0.0,
         followed=windows.share_followed(now_ns),
         budget=process.budget,
-        compared=len(slowdowns) if compared else 0,
+        compared=len(made) if compared else 0,
         graphs=min(graphs, 1.0),
     )
 
@@ -215,20 +216,30 @@ def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> f
     return max([*every, sum(every) / process.cpus if process.cpus else 0.0])
 
 
-def _slowdowns(windows: RecordWindows) -> list[float]:
-    """Share of time that records took in each window with records, by the rates of calls in it and on both sides."""
+def _compared_calls(windows: RecordWindows) -> tuple[Floats, Floats]:
+    """The calls in each window with records, and those at the rate of the windows without on both sides of it."""
     calls, off = (windows.kept, windows.quiet) if windows.quiet.any() else (windows.calls, ~windows.on)
-    on = ~off
-    counted = (calls >= LEAST_CALLS) & (windows.took > 0)
+    ended = windows.took > 0
     rates = calls / np.maximum(windows.took, 1)
-    alike = counted[:-2] & counted[1:-1] & counted[2:]
-    at = np.flatnonzero(alike & on[1:-1] & off[:-2] & off[2:]) + 1
-    slowdowns: list[float] = (1 - rates[at] * 2 / (rates[at - 1] + rates[at + 1])).tolist()
-    return slowdowns
+    between = ended[:-2] & ended[1:-1] & ended[2:] & ~off[1:-1] & off[:-2] & off[2:]
+    at = np.flatnonzero(between) + 1
+    return calls[at].astype(np.float64), (rates[at - 1] + rates[at + 1]) / 2 * windows.took[at]
 
 
-def _median_interval(values: list[float]) -> tuple[float, float]:
-    """The 95 % interval of the median by order statistics (normal approximation of the binomial distribution)."""
-    ordered = sorted(values)
-    skip = max(round(len(ordered) / 2 - 0.98 * len(ordered) ** 0.5) - 1, 0)
-    return ordered[skip], ordered[-1 - skip]
+def _slowdown_interval(made: Floats, expected: Floats, share: float) -> tuple[float, float]:
+    """The 95 % interval of the share of calls that records prevented, of those ``expected`` beside the ``made``.
+
+    The ratio of the sums, with Student's t of the windows' parts in it. Neighbors have a window without records in
+    common: such values depend on each other as much as they do here, or at least as equal scatter for the same time
+    lets windows that are on for a ``share`` of the time. Windows that are alike need no minimum of calls each, which
+    would choose among them by what is measured. Source: simulated programs (``tests/watch/test_cost.py``).
+    """
+    slowdown = 1 - made.sum() / expected.sum()
+    parts = (expected * (1 - slowdown) - made) / expected.mean()
+    degrees = len(parts) - 1
+    variance = float((parts**2).sum()) / degrees
+    common = 2 * float((parts[1:] * parts[:-1]).sum()) / degrees
+    wider = max(variance + common, variance / (1 - share / 2))
+    student = 1.96 + 2.372 / degrees + 2.822 / degrees**2 + 2.556 / degrees**3  # its 97.5 % point
+    half = student * (wider / len(parts)) ** 0.5
+    return slowdown - half, slowdown + half
