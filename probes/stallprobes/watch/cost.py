@@ -14,10 +14,11 @@ from stallprobes.watch.reading.record_windows import RecordWindows
 
 Floats = NDArray[np.float64]
 # Smallest number of windows with records from which the cost of records is measured. Each window is compared with the
-# windows without records before and after it. Reason: the interval of fewer values is wider than its use.
-LEAST_COMPARED = 4
+# windows without records before and after it. Reason: with fewer, the interval of programs whose steps are longer than
+# the windows holds the cost too seldom.
+LEAST_COMPARED = 6
 # Smallest number of calls in all windows that are compared. Reason: the interval needs a distribution close to normal.
-LEAST_CALLS = 200
+LEAST_CALLS = 300
 # Smallest and largest time (ns) that CUPTI itself takes for the two callbacks of a call, at the call's begin and end.
 # The time inside the callbacks is added to this time. Measured on H200s (CUPTI 13.0 and 13.5): 0.1 us in a loop of
 # queries, 0.2 us in a loop of launches, 0.33 us in launches that are captured.

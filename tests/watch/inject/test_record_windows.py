@@ -529,7 +529,7 @@ def test_the_time_of_switches_is_that_of_windows_that_have_ended() -> None:
 
 
 def test_few_comparisons_measure_nothing() -> None:
-    for count, calls, compared in ((8, 1000, 0), (11, 1000, 4), (11, 40, 0)):
+    for count, calls, compared in ((13, 1000, 0), (15, 1000, 6), (15, 40, 0)):
         spans = [(100.0 * at, 100.0 * (at + 1), at % 2 == 0, 100.0 * at, calls) for at in range(count)]
         assert cost_of(_process(windows(*spans), calls=0), count * 100 * MS).compared == compared
 
