@@ -286,15 +286,18 @@ static void copies_beside_ranges(long ranges, size_t size)
     cuMemcpyDtoHAsync_v2(last + size, DEVICE_ADDRESS, 64, NULL);
 }
 
-/* Prints the time of a launch or a copy in nanoseconds; ``ranges`` of host memory are registered. */
-static void cost(long calls, int copy, long ranges, size_t size)
+/* Prints the time of a call in nanoseconds; ``ranges`` of host memory are registered. ``kind``: 0 launches, 1 copies, 2
+ * queries of one event, 3 of two by turns. */
+static void cost(long calls, int kind, long ranges, size_t size)
 {
     static char memory[4096];
     struct timespec from, to;
     register_ranges(ranges, size);
     clock_gettime(CLOCK_MONOTONIC, &from);
     for (long done = 0; done < calls; done++)
-        if (copy)
+        if (kind > 1)
+            cuEventQuery(kind == 3 && done % 2 ? (void *)0x22 : (void *)0x11);
+        else if (kind)
             cuMemcpyDtoHAsync_v2(memory, DEVICE_ADDRESS, 64, NULL);
         else
             launch(NULL);
