@@ -33,9 +33,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -494,10 +496,13 @@ def main() -> int:
             try:
                 if time.monotonic() - begun_s > asked.limit:
                     raise RuntimeError("no time is left")
-                for run in measure():
+                # A reader of its own, as a user has it.
+                with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+                    made = pool.submit(measure).result()
+                for run in made:
                     runs.append(run)
                     print(f"{time.monotonic() - begun_s:.0f} s {row_of(run)}", flush=True)
-            except (RuntimeError, WatchError, subprocess.SubprocessError, OSError, ValueError) as error:
+            except (BrokenExecutor, RuntimeError, WatchError, subprocess.SubprocessError, OSError, ValueError) as error:
                 failures.append(f"{measure.args[0]}: {error}")
                 print(failures[-1], flush=True)
             if asked.keep:
