@@ -64,6 +64,17 @@ static void *hang(void *unused)
     return unused;
 }
 
+/* A thread makes calls that end only while others make none. */
+static void *starve(void *unused)
+{
+    prctl(PR_SET_NAME, "starved");
+    for (;;) {
+        stand_in_starve();
+        launch("_Z3subPf");
+    }
+    return unused;
+}
+
 /* A thread hangs in a call; the caller continues once it does. */
 static void start_hung_call(void)
 {
@@ -501,6 +512,10 @@ int main(int count, char **arguments)
         steps_until_stopped(first, calls_each);
     } else if (!strcmp(name, "threads-until-stopped")) {
         threads_until_stopped(first);
+    } else if (!strcmp(name, "steps-beside-starved")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, starve, NULL);
+        steps_until_stopped(first, 0);
     } else if (!strcmp(name, "steps-beside-hung")) {
         start_hung_call();
         steps_until_stopped(first, 0);

@@ -213,6 +213,20 @@ def test_nothing_is_switched_while_a_call_hangs_and_other_threads_go_on(stand_in
     assert (after.not_held, after.lost_records) == (0, 0)
 
 
+def test_records_are_switched_beside_calls_that_end_once_others_are_held(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    program = stand_in.start(folder, "steps-beside-starved", "100", options=WatchOptions())
+    try:
+        wait_until(lambda: any(len(one.windows) > 3 for one in _processes(folder)), "two switches")
+    finally:
+        program.terminate()
+    assert (program.communicate(), program.returncode) == (("", ""), 0)
+    (process,) = _processes(folder)
+    assert process.windows.on[:4].tolist() == [True, True, False, True]
+    assert process.lost_records == 0
+
+
 def test_a_call_is_held_for_moments_only_and_records_stay_off_after_one_that_could_not_be(
     stand_in: StandIn, tmp_path: Path
 ) -> None:
