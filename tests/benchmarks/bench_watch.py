@@ -35,6 +35,8 @@ CALLS_ONLY = WatchOptions(calls_only=True, cost=1.0)
 CASES = (
     ("launch", ("0", "0"), CALLS_ONLY),
     ("launch, every call kept as slow", ("0", "0"), WatchOptions(slow_ns=0, calls_only=True, cost=1.0)),
+    ("query of one event", ("2", "0"), CALLS_ONLY),
+    ("queries of two events by turns", ("3", "0"), CALLS_ONLY),
     ("pageable copy, no pinned memory", ("1", "0"), CALLS_ONLY),
     ("pageable copy, 100 pinned ranges", ("1", "100"), CALLS_ONLY),
     ("pageable copy, 1000 pinned ranges", ("1", "1000"), CALLS_ONLY),

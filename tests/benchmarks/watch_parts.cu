@@ -1,6 +1,7 @@
 // Loops of calls for bench_watch_parts.py and bench_watch_cost.py: watch_parts MODE [FILE]. Each tenth of a second it
 // prints begin and end (ns, CLOCK_MONOTONIC), the operations, and for storm the time (ns) in capture, instantiation,
-// launch, destruction, waits. FILE gets the end (ns) of each turn of the first thread.
+// launch, destruction, waits. FILE gets the end (ns) of each turn, or of as many as
+// there are threads.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <fcntl.h>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -129,15 +131,23 @@ int main(int count, char **words)
     cudaDeviceSynchronize();
     close(open(getenv("READY"), O_CREAT | O_WRONLY, 0600));
     std::vector<std::thread> threads;
-    for (int thread = 0; thread < (mode == "threads" ? 16 : 1); thread++)
-        threads.emplace_back([&, thread] {
-            cudaStream_t stream;
-            cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    const int count_of_threads = mode == "threads" ? 16 : 1;
+    std::atomic<long> turns{0};
+    std::mutex writing;
+    std::vector<cudaStream_t> streams(count_of_threads);
+    // Beside threads that launch all the time, it may wait for seconds.
+    for (cudaStream_t &stream : streams)
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    for (cudaStream_t stream : streams)
+        threads.emplace_back([&, stream] {
             for (long turn = 0;; turn++) {
                 modes.at(mode)(stream, turn);
-                unsigned long long end = now();
-                if (ends && !thread && std::fwrite(&end, sizeof end, 1, ends) && turn % 64 == 0)
-                    std::fflush(ends);
+                if (ends && ++turns % count_of_threads == 0) {
+                    std::lock_guard<std::mutex> guard(writing);
+                    unsigned long long end = now();
+                    if (std::fwrite(&end, sizeof end, 1, ends) && turns / count_of_threads % 64 == 0)
+                        std::fflush(ends);
+                }
             }
         });
     long before = 0;

@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallprobes.files.codec import Document, Share, Unsigned, about
 from stallprobes.native.layouts.watch_file import NODE_RECORD_NS, RANGE_NS, RECORD_NS
-from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
+from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
 
+Floats = NDArray[np.float64]
 # Smallest number of windows with records from which the cost of records is measured. Each window is compared with the
-# windows without records before and after it. Reason: the range of fewer values contains the true median with a
-# probability below 95 %.
+# windows without records before and after it. Reason: with fewer, the interval of programs whose steps are longer than
+# the windows holds the cost too seldom.
 LEAST_COMPARED = 6
-# Smallest number of calls in a window (with or without records) for a comparison of the window's rate of calls.
-LEAST_CALLS = 50
+# Smallest number of calls in all windows that are compared. Reason: the interval needs a distribution close to normal.
+LEAST_CALLS = 300
 # Smallest and largest time (ns) that CUPTI itself takes for the two callbacks of a call, at the call's begin and end.
 # The time inside the callbacks is added to this time. Measured on H200s (CUPTI 13.0 and 13.5): 0.1 us in a loop of
 # queries, 0.2 us in a loop of launches, 0.33 us in launches that are captured.
@@ -31,8 +33,8 @@ _AFTER_NS = {True: (100, 1300), False: (0, 150)}
 # subscription until the process ends, whatever is recorded. Measured: 180 to 360 ns a node in graphs of 900 kernels
 # (H200, CUPTI 13.5, ten processes); the program loses less if the GPU has other work meanwhile.
 _NODE_PRESENT_NS = 360
-# Beginning of the names of the functions that launch graphs.
-_GRAPH_LAUNCH = "cuGraphLaunch"
+# Beginnings of the names of the functions that launch graphs, and of those that instantiate them.
+_GRAPH_LAUNCH, _GRAPH_MAKING = "cuGraphLaunch", "cuGraphInstantiate"
 # Number of instantiated graphs per second above which a report says that the instantiation of graphs stays slower after
 # stallscope has detached.
 _FEW_GRAPHS = 1.0
@@ -83,23 +85,24 @@ class WatchCost(Document, kw_only=True):
     followed: Annotated[Share, about("The share of time in which launches and other frequent calls were followed.")]
     budget: Annotated[Share, about("What watching may cost (--cost); 1: no limit.")]
     graphs: Annotated[
-        Share, about("The part of high that CUPTI adds to launches of graphs, with records and without.")
+        Share,
+        about("The part of high that CUPTI adds to launches and instantiations of graphs, with records and without."),
     ] = 0.0
 
 
 def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
     """The cost until ``now_ns`` (CLOCK_MONOTONIC)."""
     windows = process.windows
-    slowdowns = _slowdowns(windows)
-    compared = len(slowdowns) >= LEAST_COMPARED
+    made, expected = _compared_calls(windows)
+    compared = len(made) >= LEAST_COMPARED and min(made.sum(), expected.sum()) >= LEAST_CALLS
     since_ns = process.started.monotonic_ns
     if windows.first_off_ns < now_ns and (compared or not process.late):
         since_ns = max(since_ns, windows.first_off_ns)
     # Work of the GPU may hide what is not compared: the time inside callbacks.
     low, high = 0.0, calls_cost(process, since_ns, now_ns, compared)[1]
     if compared:
-        share = windows.share_followed if windows.quiet.any() else windows.share_on
-        least, most = (share(now_ns, since_ns) * end for end in _median_interval(slowdowns))
+        share = (windows.share_followed if windows.quiet.any() else windows.share_on)(now_ns, since_ns)
+        least, most = (share * end for end in _slowdown_interval(made, expected, share))
         low, high = max(least, 0.0), high + max(most, 0.0)
     else:
         # They cannot take more than the time in which they are on.
@@ -112,7 +115,7 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
         recorded=windows.share_on(now_ns) if process.kinds else 0.0,
         followed=windows.share_followed(now_ns),
         budget=process.budget,
-        compared=len(slowdowns) if compared else 0,
+        compared=len(made) if compared else 0,
         graphs=min(graphs, 1.0),
     )
 
@@ -129,7 +132,7 @@ def attaching_cost(pid: int, stopped_ns: int, held_up_ns: int, process: WatchedP
             figures.total.count
             for thread in process.threads
             for name, figures in thread.figures.items()
-            if name.startswith("cuGraphInstantiate")
+            if name.startswith(_GRAPH_MAKING)
         )
         graphs = made > _FEW_GRAPHS * (now_ns - since_ns) / 1e9
         profiler = process.beside and bool(process.kinds)
@@ -173,28 +176,36 @@ def _possible_cost(process: WatchedProcess, since_ns: int, now_ns: int) -> float
 
 
 def _graphs_cost(process: WatchedProcess, now_ns: int) -> float:
-    """The largest time that CUPTI adds to launches of graphs, as a share (0 to 1) of the time of the thread that
-    launches most.
+    """The largest time that CUPTI adds to launches and instantiations of graphs, as a share (0 to 1) of the time of the
+    thread that spends most in them.
 
-    It is at most the time inside these launches. If work was recorded, the number of nodes limits it too: records minus
-    calls. A comparison of windows does not show it, since CUPTI adds it in all windows.
+    It is at most the time inside these calls: on an H200, instantiations of 0.62 to 0.78 ms made a program 30 % slower
+    that spent 36 % of its time in them. If work was recorded, the number of nodes limits it for launches too: records
+    minus calls. A comparison of windows does not show it, since CUPTI adds it in all windows.
     """
     windows = process.windows
-    passed = ((thread, (thread.ended_ns or now_ns) - thread.started_ns) for thread in process.threads)
-    launching = max((_launching_ns(thread) / max(ns, 1) for thread, ns in passed), default=0.0)
-    on = (windows.took > 0) & windows.on
+    launching, making = (_share_inside(process, name, now_ns) for name in (_GRAPH_LAUNCH, _GRAPH_MAKING))
+    on = (windows.took > 0) & windows.on & (windows.counted > 0)
     if not launching or not on.any():
-        return launching
+        return launching + making
     nodes = max(int(windows.counted[on].sum()) - int(windows.calls[on].sum()), 0) / int(windows.took[on].sum())
     # Without records, the rate of launches changes as the rate of calls does.
     off = (windows.took > 0) & ~windows.on
     rates = [float(windows.calls[each].sum() / max(windows.took[each].sum(), 1)) for each in (on, off)]
-    return min(launching, nodes * max(rates[1] / rates[0], 1.0) * _NODE_PRESENT_NS) if rates[0] else launching
+    most = nodes * max(rates[1] / rates[0], 1.0) * _NODE_PRESENT_NS if rates[0] else launching
+    return min(launching, most) + making
 
 
-def _launching_ns(thread: WatchedThread) -> int:
-    """For how long (ns) a thread was inside calls that launch graphs."""
-    return sum(figures.total_ns for name, figures in thread.figures.items() if name.startswith(_GRAPH_LAUNCH))
+def _share_inside(process: WatchedProcess, name: str, now_ns: int) -> float:
+    """The largest share of its time that a thread was inside functions whose names begin so."""
+    return max(
+        (
+            sum(figures.total_ns for each, figures in thread.figures.items() if each.startswith(name))
+            / max((thread.ended_ns or now_ns) - thread.started_ns, 1)
+            for thread in process.threads
+        ),
+        default=0.0,
+    )
 
 
 def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> float:
@@ -215,20 +226,30 @@ def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> f
     return max([*every, sum(every) / process.cpus if process.cpus else 0.0])
 
 
-def _slowdowns(windows: RecordWindows) -> list[float]:
-    """Share of time that records took in each window with records, by the rates of calls in it and on both sides."""
+def _compared_calls(windows: RecordWindows) -> tuple[Floats, Floats]:
+    """The calls in each window with records, and those at the rate of the windows without on both sides of it."""
     calls, off = (windows.kept, windows.quiet) if windows.quiet.any() else (windows.calls, ~windows.on)
-    on = ~off
-    counted = (calls >= LEAST_CALLS) & (windows.took > 0)
+    ended = windows.took > 0
     rates = calls / np.maximum(windows.took, 1)
-    alike = counted[:-2] & counted[1:-1] & counted[2:]
-    at = np.flatnonzero(alike & on[1:-1] & off[:-2] & off[2:]) + 1
-    slowdowns: list[float] = (1 - rates[at] * 2 / (rates[at - 1] + rates[at + 1])).tolist()
-    return slowdowns
+    between = ended[:-2] & ended[1:-1] & ended[2:] & ~off[1:-1] & off[:-2] & off[2:]
+    at = np.flatnonzero(between) + 1
+    return calls[at].astype(np.float64), (rates[at - 1] + rates[at + 1]) / 2 * windows.took[at]
 
 
-def _median_interval(values: list[float]) -> tuple[float, float]:
-    """The 95 % interval of the median by order statistics (normal approximation of the binomial distribution)."""
-    ordered = sorted(values)
-    skip = max(round(len(ordered) / 2 - 0.98 * len(ordered) ** 0.5) - 1, 0)
-    return ordered[skip], ordered[-1 - skip]
+def _slowdown_interval(made: Floats, expected: Floats, share: float) -> tuple[float, float]:
+    """The 95 % interval of the share of calls that records prevented, of those ``expected`` beside the ``made``.
+
+    The ratio of the sums, with Student's t of the windows' parts in it. Neighbors have a window without records in
+    common: such values depend on each other as much as they do here, or at least as equal scatter for the same time
+    lets windows that are on for a ``share`` of the time. Windows that are alike need no minimum of calls each, which
+    would choose among them by what is measured. Source: simulated programs (``tests/watch/test_cost.py``).
+    """
+    slowdown = 1 - made.sum() / expected.sum()
+    parts = (expected * (1 - slowdown) - made) / expected.mean()
+    degrees = len(parts) - 1
+    variance = float((parts**2).sum()) / degrees
+    common = 2 * float((parts[1:] * parts[:-1]).sum()) / degrees
+    wider = max(variance + common, variance / (1 - share / 2))
+    student = 1.96 + 2.372 / degrees + 2.822 / degrees**2 + 2.556 / degrees**3  # its 97.5 % point
+    half = student * (wider / len(parts)) ** 0.5
+    return slowdown - half, slowdown + half

@@ -29,7 +29,8 @@ _MANY_SWITCHES = 16
 _USUALLY_DIVIDED = 0.95
 # Smallest cost of watching (share of the time) that is printed as a figure.
 _LEAST_COST = 0.001
-# Smallest time that CUPTI adds to graph launches, as a share of the program's time, that the report mentions.
+# Smallest time that CUPTI adds to launches and instantiations of graphs, as a share of the program's time, that the
+# report mentions.
 _LEAST_OF_GRAPHS = 0.02
 
 
@@ -164,8 +165,8 @@ def cost_text(cost: WatchCost) -> str:
         share += f": computed from its {'calls and records' if cost.recorded else 'calls'}, not measured."
     if cost.graphs < _LEAST_OF_GRAPHS:
         return share
-    graphs = f"CUPTI itself makes launches of its graphs longer: by up to {100 * cost.graphs:.1f} % of its time"
-    return f"{share} {graphs}, with any --cost."
+    graphs = f"by up to {100 * cost.graphs:.1f} % of its time"
+    return f"{share} CUPTI itself makes launches and instantiations of its graphs longer: {graphs}, with any --cost."
 
 
 def short_cost_text(cost: WatchCost) -> str:

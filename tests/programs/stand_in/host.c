@@ -64,6 +64,17 @@ static void *hang(void *unused)
     return unused;
 }
 
+/* A thread makes calls that end only while others make none. */
+static void *starve(void *unused)
+{
+    prctl(PR_SET_NAME, "starved");
+    for (;;) {
+        stand_in_starve();
+        launch("_Z3subPf");
+    }
+    return unused;
+}
+
 /* A thread hangs in a call; the caller continues once it does. */
 static void start_hung_call(void)
 {
@@ -286,15 +297,18 @@ static void copies_beside_ranges(long ranges, size_t size)
     cuMemcpyDtoHAsync_v2(last + size, DEVICE_ADDRESS, 64, NULL);
 }
 
-/* Prints the time of a launch or a copy in nanoseconds; ``ranges`` of host memory are registered. */
-static void cost(long calls, int copy, long ranges, size_t size)
+/* Prints the time of a call in nanoseconds; ``ranges`` of host memory are registered. ``kind``: 0 launches, 1 copies, 2
+ * queries of one event, 3 of two by turns. */
+static void cost(long calls, int kind, long ranges, size_t size)
 {
     static char memory[4096];
     struct timespec from, to;
     register_ranges(ranges, size);
     clock_gettime(CLOCK_MONOTONIC, &from);
     for (long done = 0; done < calls; done++)
-        if (copy)
+        if (kind > 1)
+            cuEventQuery(kind == 3 && done % 2 ? (void *)0x22 : (void *)0x11);
+        else if (kind)
             cuMemcpyDtoHAsync_v2(memory, DEVICE_ADDRESS, 64, NULL);
         else
             launch(NULL);
@@ -498,6 +512,10 @@ int main(int count, char **arguments)
         steps_until_stopped(first, calls_each);
     } else if (!strcmp(name, "threads-until-stopped")) {
         threads_until_stopped(first);
+    } else if (!strcmp(name, "steps-beside-starved")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, starve, NULL);
+        steps_until_stopped(first, 0);
     } else if (!strcmp(name, "steps-beside-hung")) {
         start_hung_call();
         steps_until_stopped(first, 0);

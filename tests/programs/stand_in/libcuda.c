@@ -23,7 +23,7 @@ static uint32_t begun;
 static __thread uint64_t length_ns;
 static __thread int next_result;
 static __thread uint64_t kernel_length_ns;
-static __thread int takes_lock;
+static __thread int takes_lock, starves;
 static uint32_t locked, waiting;
 static const struct stand_in_function *functions;
 static uint32_t function_count;
@@ -57,6 +57,11 @@ void stand_in_kernel_length(uint64_t ns)
 void stand_in_take_lock(void)
 {
     takes_lock = 1;
+}
+
+void stand_in_starve(void)
+{
+    starves = 1;
 }
 
 int cuInit(unsigned flags)
@@ -137,6 +142,12 @@ static int call(uint32_t number, const char *name, const void *parameters, struc
     }
     __atomic_fetch_add(&begun, 1, __ATOMIC_RELEASE);
     take_time();
+    for (uint32_t before = 0; starves && before != stand_in_begun();) {
+        struct timespec pause = {0, 2000000};
+        before = stand_in_begun();
+        nanosleep(&pause, NULL);
+    }
+    starves = 0;
     if (takes_lock) {
         __atomic_store_n(&locked, 0, __ATOMIC_RELEASE);
         /* The call that waits ends with this one, also where the threads share a CPU. */

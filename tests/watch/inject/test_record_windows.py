@@ -175,6 +175,25 @@ def test_records_are_off_while_graphs_are_instantiated_again_and_again(stand_in:
     assert not before.windows.on[3:].any()
 
 
+def test_calls_are_followed_in_turn_while_graphs_are_instantiated_again_and_again(
+    stand_in: StandIn, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    # So little that any number of calls exceeds it.
+    program = stand_in.start(folder, "steps-until-stopped", "100", str(10**9), options=WatchOptions(cost=1e-5))
+    try:
+        wait_until(lambda: any(one.windows.quiet.sum() > 2 for one in _processes(folder)), "quiet windows")
+    finally:
+        program.terminate()
+    assert (program.communicate(), program.returncode) == (("", ""), 0)
+    (process,) = _processes(folder)
+    found = process.windows
+    assert (process.leaves_graphs, process.not_held, process.lost_calls) == (True, 0, 0)
+    assert found.on.tolist() == [True, True, *(len(found) - 2) * [False]]
+    assert found.quiet[2:-1].tolist() == [at % 2 == 0 for at in range(len(found) - 3)]
+
+
 def test_nothing_is_switched_while_a_call_hangs_and_other_threads_go_on(stand_in: StandIn, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir(mode=0o700)
@@ -192,6 +211,20 @@ def test_nothing_is_switched_while_a_call_hangs_and_other_threads_go_on(stand_in
     (after,) = _processes(folder)
     assert (len(after.windows), after.windows.on.tolist()) == (2, [True, True])
     assert (after.not_held, after.lost_records) == (0, 0)
+
+
+def test_records_are_switched_beside_calls_that_end_once_others_are_held(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    program = stand_in.start(folder, "steps-beside-starved", "100", options=WatchOptions())
+    try:
+        wait_until(lambda: any(len(one.windows) > 3 for one in _processes(folder)), "two switches")
+    finally:
+        program.terminate()
+    assert (program.communicate(), program.returncode) == (("", ""), 0)
+    (process,) = _processes(folder)
+    assert process.windows.on[:4].tolist() == [True, True, False, True]
+    assert process.lost_records == 0
 
 
 def test_a_call_is_held_for_moments_only_and_records_stay_off_after_one_that_could_not_be(
@@ -466,7 +499,7 @@ def test_cupti_costs_what_it_adds_to_launches_of_graphs(launching_s: float, node
     cost, without = (cost_of(each, 4 * SECOND) for each in (with_launches, process))
     assert cost.graphs == pytest.approx(graphs, rel=1e-2)
     assert cost.high - without.high == pytest.approx(graphs, rel=1e-2, abs=1e-3)
-    sentence = "CUPTI itself makes launches of its graphs longer"
+    sentence = "CUPTI itself makes launches and instantiations of its graphs longer"
     assert (sentence in cost_text(cost)) is (graphs > 0.02)
     after = attaching_cost(1, 0, 0, with_launches.changed(ended_ns=4 * SECOND))
     assert after.after_high >= graphs
@@ -510,8 +543,9 @@ def test_the_time_of_switches_is_that_of_windows_that_have_ended() -> None:
 
 
 def test_few_comparisons_measure_nothing() -> None:
-    spans = [(100.0 * at, 100.0 * (at + 1), at % 2 == 0, 100.0 * at, 1000) for at in range(12)]
-    assert cost_of(_process(windows(*spans), calls=0), 1200 * MS).compared == 0
+    for count, calls, compared in ((13, 1000, 0), (15, 1000, 6), (15, 40, 0)):
+        spans = [(100.0 * at, 100.0 * (at + 1), at % 2 == 0, 100.0 * at, calls) for at in range(count)]
+        assert cost_of(_process(windows(*spans), calls=0), count * 100 * MS).compared == compared
 
 
 def _causes(calls: Sequence[Any], found: RecordWindows, records: Sequence[Any] = ()) -> list[WaitCause]:

@@ -69,6 +69,10 @@ enum {
     /* Pause (ms) before the next try of a switch that a call in flight prevented. A thread that copies into pageable
      * memory, copy after copy, is outside calls for a millisecond now and then. */
     AGAIN_MS = 2,
+    /* Time (ms) in which all tries of a switch failed after which calls that begin are held until those in flight have
+     * returned, for a few ms at most. Reason: a call may be in flight for seconds only because other threads take a lock
+     * again and again (an H200: cuStreamCreate beside threads that launch). */
+    REFUSED_MS = 1000,
 };
 /* Largest cost (share of the time) with which records are always on: the program would not notice the cost. */
 #define LEAST_COST 0.01
@@ -127,6 +131,9 @@ static struct {
     /* Whether windows without records are quiet, how often calls in flight prevented that, and whether no kind of records is
      * on at all. */
     int quiet, failures, alone;
+    /* Since when tries of a switch fail, 0 if the last one did not, and whether it held calls for that. */
+    uint64_t refused_ns;
+    int patient;
 } self;
 
 /* What stacks and NVTX ranges have taken (ns). */
@@ -398,14 +405,14 @@ static double least_window_ms(void)
     return ms < least ? least : ms > MOST_WINDOW_MS ? MOST_WINDOW_MS : ms;
 }
 
-/* How long the next window lasts, by the share of time that is on. They differ by a quarter, so that none keeps step
- * with the program. */
+/* How long the next window lasts, by the share of time that is on: with callbacks, of which the time before records is a
+ * part. They differ by a quarter, so that none keeps step with the program. */
 static uint64_t window_ns(int on)
 {
     self.random = self.random * 1664525 + 1013904223;
-    double shorter = self.share < 0.5 ? self.share : 1 - self.share;
-    double cycle_ms = least_window_ms() / shorter * (1 + 0.25 * (self.random >> 8) / 0x1p24);
-    return (uint64_t)(cycle_ms * (on ? self.share : 1 - self.share) * (double)MS);
+    double shorter = self.share < 0.5 ? self.share : 1 - self.share, before_ms = self.quiet ? RESUME_MS : 0;
+    double cycle_ms = (least_window_ms() + before_ms) / shorter * (1 + 0.25 * (self.random >> 8) / 0x1p24);
+    return (uint64_t)((on ? cycle_ms * self.share - before_ms : cycle_ms * (1 - self.share)) * (double)MS);
 }
 
 /* The first windows of a program that makes many records, both with them: one for the time before, which shows no rate,
@@ -529,21 +536,36 @@ static void end_quiet(uint64_t now)
     open_window(now, NOTHING_MORE);
 }
 
-/* Calls of that time belong to no window: a switch takes a while, and holds calls up. Where it has begun, records may be
- * missing, and where it has not ended, too. It is tried again where a call in flight prevents it. */
+/* Closes the gate for a switch; 0 if a call in flight prevents it. */
+static int close_gate(uint64_t now)
+{
+    int patient = self.patient || (self.refused_ns && now - self.refused_ns >= REFUSED_MS * MS);
+    int closed = ss_close_gate(patient);
+    self.patient = patient && closed;
+    if (closed)
+        self.refused_ns = 0;
+    else if (patient || !self.refused_ns)
+        self.refused_ns = now;
+    return closed;
+}
+
+/* Calls of that time belong to no window: a switch of records takes a while, and holds calls up. Where it has begun,
+ * records may be missing, and where it has not ended, too. It is tried again where a call in flight prevents it. */
 static void switch_to(int level, uint64_t now)
 {
-    int was_quiet = (int)ss_load(window->quiet);
-    if (!ss_close_gate(0)) {
+    int was_quiet = (int)ss_load(window->quiet), had_records = (int)ss_load(window->records);
+    int switches = had_records || level == RECORDS;
+    if (switches && !close_gate(now)) {
         self.due = now + AGAIN_MS * MS;
         return;
     }
     now = ss_clock();
     struct amount taken = take_amount(now);
-    if (level == RECORDS) {
+    if (was_quiet || level == RECORDS)
         note_window_without(taken);
-    } else {
+    else
         note_window_with_records(taken);
+    if (had_records) {
         note_settling(now);
         ss_store(ss_unsettled_since, UINT64_MAX);
         switch_kinds(0);
@@ -552,7 +574,8 @@ static void switch_to(int level, uint64_t now)
         ss_store_release(ss_quiet_until, ss_clock());
     if (level == RECORDS)
         switch_kinds(1);
-    ss_open_gate();
+    if (switches)
+        ss_open_gate();
     if (level == QUIET && !begin_quiet()) {
         level = NOTHING_MORE;
         self.failures++;
@@ -565,10 +588,11 @@ static void switch_to(int level, uint64_t now)
     if (level == RECORDS)
         ss_store_release(ss_unsettled_since, border);
     self.share = allowed_share();
-    self.due = after + window_ns(level == RECORDS);
+    self.due = after + window_ns(level == RECORDS || (self.quiet && level == NOTHING_MORE));
 }
 
-/* The next window, if nothing prevents it. */
+/* The next window, if nothing prevents it. While graphs are instantiated again and again, calls are followed in turn where
+ * records would be on. */
 static void change(uint64_t now)
 {
     int has_records = (int)ss_load(window->records), quiet = (int)ss_load(window->quiet);
@@ -587,12 +611,16 @@ static void change(uint64_t now)
     int graphs = makes_graphs(now);
     if (graphs && !has_records)
         note_graphs();
-    if (has_records)
-        switch_to(!graphs && is_quiet(self.on_sum) ? QUIET : NOTHING_MORE, now);
-    else if (graphs && !quiet)
-        self.due = now + window_ns(0);
-    else
+    if (!has_records && !graphs)
         switch_to(RECORDS, now);
+    else if (quiet)
+        switch_to(NOTHING_MORE, now);
+    else if (is_quiet(self.on_sum))
+        switch_to(QUIET, now);
+    else if (has_records)
+        switch_to(NOTHING_MORE, now);
+    else
+        self.due = now + window_ns(0);
 }
 
 /* Notes how many CPUs the process uses. */
