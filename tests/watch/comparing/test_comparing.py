@@ -232,6 +232,18 @@ def test_what_differs_is_listed_first() -> None:
     }
 
 
+def test_versions_that_both_sides_know_are_compared() -> None:
+    run = program_run(10 * MS, HOST_AND_GPU)
+    old, new = (
+        replace(run, processes=tuple(each.changed(libraries=libraries) for each in run.processes))
+        for libraries in ({"PyTorch": "2.8.0", "cuDNN": "9.1", "NCCL": "2.27"}, {"PyTorch": "2.9.0", "cuDNN": "9.1"})
+    )
+    assert [(row.key, row.old, row.new) for row in compare([old, old], [new]).differences] == [
+        ("PyTorch", "2.8.0", "2.9.0")
+    ]
+    assert compare([old], [run]).differences == ()
+
+
 def test_other_models_of_gpu_are_compared_only_by_force() -> None:
     sides = ([program_run(10 * MS, HOST_AND_GPU)], [program_run(30 * MS, HOST_AND_GPU, gpu=GPU.changed(model="A100"))])
     with pytest.raises(NotComparable, match="NVIDIA H200"):
