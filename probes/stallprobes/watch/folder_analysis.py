@@ -15,7 +15,6 @@ from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.attribution.other_processes import OtherWork
 from stallprobes.watch.causes.known_stalls import KnownStalls
-from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.gpu_clocks import GpuClocks
 from stallprobes.watch.gpu_counters import GpuCounters
 from stallprobes.watch.gpu_sharers import LEAST_SWITCHES, GpuSharers
@@ -120,10 +119,10 @@ class FolderAnalysis:
         """The processes that had not ended at the last reading."""
         return tuple(file.process for file in self._readings.values() if file.process is not None and not file.ended)
 
-    def divider(self, key: ProcessKey) -> ProcessDivider | None:
-        """What divides the time of a process; None for one that is not known."""
+    def analysis(self, key: ProcessKey) -> ProcessAnalysis | None:
+        """The analysis of a process; None for one that is not known."""
         files = (file for file in self._readings.values() if file.process is not None and file.key == key)
-        return next((file.analysis.divider for file in files), None)
+        return next((file.analysis for file in files), None)
 
     @property
     def room_s(self) -> float:
