@@ -73,7 +73,9 @@ def main_item(result: RunsComparison) -> ItemChange | None:
     items = [item for item in result.items if item.change is direction]
     if not items:
         return None
-    largest = max(abs(item.saved_ns) for item in items)
+    # Other kernels may do the work of one that is gone.
+    whole = [item for item in items if item.sort is not Sort.KERNEL] or items
+    largest = max(abs(item.saved_ns) for item in whole)
     large = [item for item in items if abs(item.saved_ns) >= _MOST_OF_CHANGE * largest]
     slower = result.new if direction is Change.WORSE else result.old
     # Of a program that the GPU bounds, lines show where it waits for that.
