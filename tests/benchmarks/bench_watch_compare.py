@@ -6,8 +6,8 @@ compared, in both directions, and the first run of each variant with its second 
 none shares a run with another one. The truth is the program's own clock: its steps beyond ×1.42 are WORSE or BETTER,
 within ×1.1 neither may be said; between these, the direction must be right if one is said. Of one that is said, the
 ratio must be that of the program's clock, but for ×1.42, or ×2 where kernels are counted while they are recorded, which
-makes small ones slower. Prints the first sentence of each pair, right or wrong, and
-whether the line with the comment ``changed:`` is named; then totals. Exits 1 if any WORSE or BETTER is wrong.
+makes small ones slower. Prints the first sentence of each pair, right or wrong, and whether the line with the comment
+``changed:`` is named; then totals. Exits 1 if any WORSE or BETTER is wrong.
 
 python tests/benchmarks/bench_watch_compare.py [--minutes M] [--rounds N] [--seconds S] [--only REGEX] [--cost PERCENT]
     [--keep FOLDER | --read FOLDER]
