@@ -31,6 +31,14 @@ _STYLE = (
 )
 # Width and height of a bar in units of the picture.
 _WIDTH, _HEIGHT = 960, 28
+# Titles of the tables of what changed, by sort.
+_TITLES = {
+    Sort.WAIT: "Waits",
+    Sort.LINE: "Lines",
+    Sort.LAUNCH: "Kernels by the line that launches them",
+    Sort.KERNEL: "Kernels",
+    Sort.PART: "Parts",
+}
 
 
 def page(result: RunsComparison) -> str:
@@ -67,7 +75,7 @@ def _body(result: RunsComparison) -> Iterator[str]:
     if result.ratio is not None:
         yield "<h2>Time of a step</h2>\n" if not result.operations else "<h2>Time of 1000 operations</h2>\n"
         yield from _bars(result)
-    for sort, title in ((Sort.WAIT, "Waits"), (Sort.LINE, "Lines"), (Sort.KERNEL, "Kernels"), (Sort.PART, "Parts")):
+    for sort, title in _TITLES.items():
         items = [item for item in result.items if item.sort is sort]
         if items:
             yield f"<h2>{title} that changed</h2><table><thead><tr><th></th><th>OLD</th><th>NEW</th></tr></thead>"

@@ -21,6 +21,7 @@ _MOST_ITEMS = 6
 _TITLES = {
     Sort.WAIT: "Waits (what they cost)",
     Sort.LINE: "Lines (what they cost)",
+    Sort.LAUNCH: "Kernels by the line that launches them",
     Sort.KERNEL: "Kernels",
     Sort.PART: "Parts of the time",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import compress
 
@@ -37,6 +37,7 @@ from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.causes.other_threads import calls_in_flight
 from stallprobes.watch.cost import cost_of
+from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.cpu_time import NO_SAMPLES
 from stallprobes.watch.division.divider import ProcessDivider
@@ -47,7 +48,8 @@ from stallprobes.watch.lines.kernel_launches import KernelLaunches
 from stallprobes.watch.lines.lines import lines_of
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.lines.sample_sums import SampleSums
-from stallprobes.watch.reading.call_stack import CallStack
+from stallprobes.watch.lines.turn_lines import TurnLines
+from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.reading.process import (
     NO_FIGURES,
     NOTHING_READ,
@@ -119,6 +121,7 @@ class ProcessAnalysis:
         self._divider: ProcessDivider | None = None
         self._samples: SampleSums | None = None
         self._launches = KernelLaunches()
+        self._turn_lines = TurnLines()
         self._settler = WindowSettler()
         self._streams = StreamNumbers()
         self._order = StreamOrder(self._streams)
@@ -183,6 +186,7 @@ class ProcessAnalysis:
                 in_flight = {each.id: each.in_flight[0].begin_ns for each in process.threads if each.in_flight}
                 self._samples.add(samples, calls, self._divider, in_flight, unfollowed(process))
                 self._launches.add(samples, calls, records, self._stacks)
+                self._turn_lines.add(samples, self._divider.turns)
         self._settle()
 
     def findings(self) -> ProcessFindings:
@@ -260,6 +264,10 @@ class ProcessAnalysis:
     def divider(self) -> ProcessDivider | None:
         """What divides its time; None before the first reading."""
         return self._divider
+
+    def lines_in_turns(self, threads: Container[int]) -> Mapping[str, Mapping[StackFrame, Figure]]:
+        """The share of the threads' time at each line of the program in all turns of each kind."""
+        return self._turn_lines.shares(threads, self._stacks)
 
     @property
     def devices(self) -> set[int]:

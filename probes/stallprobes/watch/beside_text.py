@@ -10,6 +10,7 @@ from stallprobes.watch.beside.result import (
     BesideUnit,
     RatioInterval,
 )
+from stallprobes.watch.sentences import frame_text
 
 # Smallest change of the SM clock, as a share, that may explain slower steps.
 _CLOCK_CHANGE = 0.03
@@ -30,11 +31,21 @@ def row_text(row: BesideRow, unit: BesideUnit) -> str:
 
 
 def grown_text(row: BesideRow) -> str:
-    """What of the program's time grew, as a sentence after a blank; "" for nothing."""
-    grew = row.grew
-    if grew is None:
-        return ""
-    return f" Of its time, {grew.part.word} grew most: from {100 * grew.off:.0f} to {100 * grew.on:.0f} %."
+    """What of the program's time grew, as sentences after a blank; "" for nothing."""
+    grew, line, text = row.grew, row.line, ""
+    if grew is not None:
+        text = f" Of its time, {grew.part.word} grew most: from {100 * grew.off:.0f} to {100 * grew.on:.0f} %."
+    if line is not None:
+        shares = f"from {100 * line.off:.0f} to {100 * line.on:.0f} %"
+        text += f" Of its lines, {frame_text(line.place)} grew most: {shares} of the threads' time."
+    return text
+
+
+def grown_label(row: BesideRow) -> str:
+    """What grew, in short: ``others' time-slices 0 → 55 %, train.py:42 in step 40 → 70 %``; "" for nothing."""
+    grown = [] if row.grew is None else [(row.grew.part.word, row.grew.off, row.grew.on)]
+    grown += [] if row.line is None else [(frame_text(row.line.place), row.line.off, row.line.on)]
+    return ", ".join(f"{name} {100 * off:.0f} → {100 * on:.0f} %" for name, off, on in grown)
 
 
 def ratio_text(ratio: RatioInterval) -> str:

@@ -15,7 +15,6 @@ from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.attribution.other_processes import OtherWork
 from stallprobes.watch.causes.known_stalls import KnownStalls
-from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.gpu_clocks import GpuClocks
 from stallprobes.watch.gpu_counters import GpuCounters
 from stallprobes.watch.gpu_sharers import LEAST_SWITCHES, GpuSharers
@@ -31,6 +30,7 @@ from stallprobes.watch.reading.compilers import DeviceCompiler
 from stallprobes.watch.reading.cpu_supply import CpuSupplyReader
 from stallprobes.watch.reading.folder import ProcessLife, life_of
 from stallprobes.watch.reading.kernel_names import present_parser
+from stallprobes.watch.reading.library_versions import LibraryVersions
 from stallprobes.watch.reading.map_reader import CallPosition, IncompleteFile
 from stallprobes.watch.reading.numa_nodes import NumaNodes
 from stallprobes.watch.reading.parser_messages import ParserRequest
@@ -70,6 +70,7 @@ class _ReadFile:
     nodes: NumaNodes = field(default_factory=NumaNodes)
     code: CodeSamples = field(default_factory=CodeSamples)
     preemptions: Preemptions = field(default_factory=Preemptions)
+    libraries: LibraryVersions = field(default_factory=LibraryVersions)
     environment: Mapping[str, str] = field(default_factory=dict)
     rank: Rank | None = None
 
@@ -118,10 +119,10 @@ class FolderAnalysis:
         """The processes that had not ended at the last reading."""
         return tuple(file.process for file in self._readings.values() if file.process is not None and not file.ended)
 
-    def divider(self, key: ProcessKey) -> ProcessDivider | None:
-        """What divides the time of a process; None for one that is not known."""
+    def analysis(self, key: ProcessKey) -> ProcessAnalysis | None:
+        """The analysis of a process; None for one that is not known."""
         files = (file for file in self._readings.values() if file.process is not None and file.key == key)
-        return next((file.analysis.divider for file in files), None)
+        return next((file.analysis for file in files), None)
 
     @property
     def room_s(self) -> float:
@@ -265,6 +266,7 @@ class FolderAnalysis:
             reading.cpus.look(source.thread(process.pid, process.pid), now_ns)
             if (busiest := _busiest(process)) is not None:
                 reading.nodes.look(busiest, source.thread(process.pid, busiest.id))
+            reading.libraries.look(place, partial(source.names_in, process.pid), now_ns)
             reading.inspector.look(process, now_ns)
         process = reading.inspector.names.named(process, reading.stacks.stacks)
         last_ns = reading.last_ns = max(reading.last_ns, _last_sign(process)) if ended else now_ns
@@ -301,7 +303,12 @@ def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
     findings = findings.changed(standstill=reading.inspector.standstill)
     sequences = tuple(_with_computing(reading, process, sequence) for sequence in findings.sequences)
     findings = findings.changed(
-        sequences=sequences, cpus=cpus, settings=settings, children=samples.children(), others=samples.others()
+        sequences=sequences,
+        cpus=cpus,
+        settings=settings,
+        libraries=dict(sorted(reading.libraries.found.items())),
+        children=samples.children(),
+        others=samples.others(),
     )
     # A process that was killed has not noted its end.
     return findings.changed(ended=True) if reading.ended and process.ended_ns is None else findings

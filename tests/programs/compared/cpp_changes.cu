@@ -14,7 +14,7 @@
 
 using Clock = std::chrono::steady_clock;
 
-static const size_t BYTES = size_t(64) << 20, NUMBERS = size_t(64) << 20;
+static const size_t BYTES = size_t(64) << 20, NUMBERS = size_t(64) << 20, WAITED = size_t(3) << 20;
 static const int KERNELS = 400, WAITS = 40, FORKS = 100, SCALINGS = 16;
 static std::string variant;
 static cudaStream_t stream, side;
@@ -36,20 +36,29 @@ __global__ void scale(float *values, size_t count, float factor)
         values[at] *= factor;
 }
 
-static __device__ float2 product(float2 one, float2 other)
+// 16 bytes of numbers, which are loaded at once.
+template <typename Two> struct alignas(16) Word {
+    Two twos[16 / sizeof(Two)];
+};
+
+static __device__ float2 product(float2 one, float factor)
 {
-    return make_float2(one.x * other.x, one.y * other.y);
+    return make_float2(one.x * factor, one.y * factor);
 }
 
-static __device__ __nv_bfloat162 product(__nv_bfloat162 one, __nv_bfloat162 other)
+static __device__ __nv_bfloat162 product(__nv_bfloat162 one, float factor)
 {
-    return __hmul2(one, other);
+    return __hmul2(one, __float2bfloat162_rn(factor));
 }
 
-template <typename Two> __global__ void scale_two(Two *values, size_t count, Two factor)
+template <typename Two> __global__ void scale_words(Word<Two> *words, size_t count, float factor)
 {
-    for (size_t at = blockIdx.x * size_t(blockDim.x) + threadIdx.x; at < count; at += size_t(gridDim.x) * blockDim.x)
-        values[at] = product(values[at], factor);
+    for (size_t at = blockIdx.x * size_t(blockDim.x) + threadIdx.x; at < count; at += size_t(gridDim.x) * blockDim.x) {
+        Word<Two> word = words[at];
+        for (Two &two : word.twos)
+            two = product(two, factor);
+        words[at] = word;
+    }
 }
 
 static void compute(double seconds)
@@ -95,16 +104,16 @@ static void scale_all(bool single)
 {
     for (int made = 0; made < SCALINGS; made++)
         if (single)
-            scale_two<<<2048, 256, 0, stream>>>((float2 *)on_gpu, NUMBERS / 2, make_float2(1, 1)); // changed: fp32
+            scale_words<<<2048, 256, 0, stream>>>((Word<float2> *)on_gpu, NUMBERS / 4, 1); // changed: fp32
         else
-            scale_two<<<2048, 256, 0, stream>>>((__nv_bfloat162 *)on_gpu, NUMBERS / 2, __floats2bfloat162_rn(1, 1));
+            scale_words<<<2048, 256, 0, stream>>>((Word<__nv_bfloat162> *)on_gpu, NUMBERS / 8, 1);
     check(cudaStreamSynchronize(stream));
 }
 
 static void wait_often(bool each)
 {
     for (int made = 0; made < WAITS; made++) {
-        scale<<<132, 256, 0, stream>>>(on_gpu, BYTES / sizeof(float), 1.0f);
+        scale<<<132, 256, 0, stream>>>(on_gpu, WAITED, 1.0f);
         if (each)
             check(cudaStreamSynchronize(stream)); // changed: waits
         compute(30e-6);

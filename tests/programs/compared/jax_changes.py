@@ -25,7 +25,7 @@ def trained(weights: Any, batch: Any) -> Any:
 
 def readings(every: int) -> Callable[[], None]:
     """The loss of each step is read, or one of many."""
-    weights, batch, step_number = jnp.ones((2048, 2048)), jnp.ones((8192, 2048)), 0
+    weights, batch, step_number = jnp.ones((2048, 2048)), jnp.ones((4096, 2048)), 0
 
     def step() -> None:
         nonlocal weights, step_number
@@ -33,7 +33,7 @@ def readings(every: int) -> Callable[[], None]:
         step_number += 1
         if step_number % every == 0:
             float(loss)  # changed: every-loss
-        compute(0.004)
+        compute(0.01)
 
     return step
 
@@ -72,7 +72,7 @@ def layer(values: Any, weights: Any) -> Any:
 
 def layers(awaited: bool) -> Callable[[], None]:
     """Layers beside work of the host, each of which is awaited, or the last one alone."""
-    weights, batch = jnp.ones((2048, 2048)) / 2048, jnp.ones((8192, 2048))
+    weights, batch = jnp.ones((2048, 2048)) / 2048, jnp.ones((2048, 2048))
 
     def step() -> None:
         values = batch
@@ -80,7 +80,7 @@ def layers(awaited: bool) -> Callable[[], None]:
             values = layer(values, weights)
             if awaited:
                 values.block_until_ready()  # changed: each-layer
-            compute(0.0015)
+            compute(0.002)
         values.block_until_ready()
 
     return step

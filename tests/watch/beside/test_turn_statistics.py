@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from stallprobes.watch.beside.result import BesideOutcome, BesideRow, BesideUnit, RatioInterval
+from stallprobes.watch.beside.result import BesideOutcome, BesideRow, BesideUnit, GrownLine, RatioInterval
 from stallprobes.watch.beside.turn_statistics import NO_TURN, Turn, row_of
-from stallprobes.watch.beside_text import change_text, factor_text, interval_text, row_text
+from stallprobes.watch.beside_text import change_text, factor_text, grown_label, interval_text, row_text
+from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.division.turns import NO_AGGRESSOR
 from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -38,8 +40,13 @@ def parts(**shares: float) -> Int64s:
     return int64s(made)
 
 
-def row(made: Sequence[Turn], of: Mapping[str, Int64s] = {}, unit: BesideUnit = BesideUnit.STEP) -> BesideRow:
-    return row_of("spin", made, unit, of)
+def row(
+    made: Sequence[Turn],
+    of: Mapping[str, Int64s] = {},
+    unit: BesideUnit = BesideUnit.STEP,
+    lines: Mapping[str, Mapping[StackFrame, Figure]] = {},
+) -> BesideRow:
+    return row_of("spin", made, unit, of, lines)
 
 
 def test_a_step_of_twice_the_time_is_slower_by_two() -> None:
@@ -109,6 +116,22 @@ def test_the_part_that_grew_most_in_a_step_is_named() -> None:
     # Of what is not known, it is not said that it grew.
     unknown = {NO_AGGRESSOR: parts(KERNELS=1), "spin": parts(KERNELS=0.5, UNKNOWN=0.5)}
     assert row(turns([(14, 28)] * 4), unknown).grew is None
+
+
+def test_the_line_that_certainly_grew_most_in_a_step_is_named() -> None:
+    wait, launch = (StackFrame(FrameKind.PYTHON, "step", "train.py", line=number) for number in (42, 31))
+    off = {wait: Figure(0.4, 0.35, 0.45), launch: Figure(0.6, 0.55, 0.65)}
+    on = {wait: Figure(0.7, 0.65, 0.75), launch: Figure(0.3, 0.25, 0.35)}
+    slower, same = turns([(14, 28)] * 4), turns([(14, 14)] * 4)
+    found = row(slower, lines={NO_AGGRESSOR: off, "spin": on, "dram": off})
+    assert found.line == GrownLine(wait, 0.4, 0.7)
+    text = "Of its lines, train.py:42 in step grew most: from 40 to 70 % of the threads' time."
+    assert row_text(found, BesideUnit.STEP).endswith(text)
+    assert grown_label(found) == "train.py:42 in step 40 → 70 %"
+    # In as long a step nothing grew; with few samples it is not certain; a line without samples beside is not known.
+    wide = {wait: Figure(0.7, 0.1, 0.9), launch: Figure(0.3, 0.1, 0.9)}
+    for made, beside in ((same, on), (slower, wide), (slower, {})):
+        assert row(made, lines={NO_AGGRESSOR: off, "spin": beside}).line is None
 
 
 def test_a_lower_clock_is_said_with_slower_steps() -> None:

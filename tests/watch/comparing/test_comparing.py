@@ -16,10 +16,13 @@ from stallprobes.watch.beside.result import BesideResult
 from stallprobes.watch.comparing.compare import compare
 from stallprobes.watch.comparing.comparison import Sort
 from stallprobes.watch.comparing.measures import WorkUnit, program_of
-from stallprobes.watch.comparing.places import Place, matched
+from stallprobes.watch.comparing.places import Place, matched, own_line
 from stallprobes.watch.comparing.spread import Spread
+from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import PhaseDivision
+from stallprobes.watch.lines.places import PACKAGES
+from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, FrameKind, StackFrame
 
 MS = 1_000_000
 HOST_AND_GPU = {Part.HOST: 0.6, Part.KERNELS: 0.4}
@@ -137,7 +140,7 @@ def test_steps_that_other_calls_mark_are_compared_by_their_kernels() -> None:
     assert faster.sentence.startswith("BETTER: the work of a step takes 4.00 → 2.00 ms (−50 %)")
 
 
-def test_steps_without_a_common_kernel_need_the_same_call_and_as_many_operations() -> None:
+def test_steps_without_a_common_kernel_need_the_same_call_and_as_many_kernels() -> None:
     old = program_run(12 * MS, HOST_AND_GPU, kernels={"float": 10})
     assert compare([old], [program_run(6 * MS, HOST_AND_GPU, kernels={"half": 12})]).change is Change.BETTER
     for new in (
@@ -148,6 +151,61 @@ def test_steps_without_a_common_kernel_need_the_same_call_and_as_many_operations
         result = compare([old], [new])
         assert (result.change, result.ratio) == (Change.UNSURE, None)
         assert "its kernels are others" in result.why or "whose kernels are others" in result.why
+
+
+def test_the_step_may_be_that_of_another_thread() -> None:
+    def backward(run: WatchFindings) -> WatchFindings:
+        """A run whose kernels are those of a thread that waits for nothing."""
+        (process,) = run.processes
+        (main,) = process.sequences
+        own = main.changed(step=None, threads=(101,), operations=2 * main.operations)
+        main = main.changed(kernels=(), operations=0, gpu=Figure(0.1, 0.0, 0.2))
+        return run.changed(processes=(process.changed(sequences=(main, own)),))
+
+    old = program_run(12 * MS, HOST_AND_GPU, kernels={"float": 10})
+    new = backward(program_run(4 * MS, HOST_AND_GPU, kernels={"half": 12}))
+    for runs, change in (((old, new), Change.BETTER), ((new, old), Change.WORSE)):
+        result = compare(*([run] for run in runs))
+        assert (result.change, result.operations) == (change, False)
+
+
+def test_the_lines_that_launch_other_kernels_are_named_where_the_gpu_bounds() -> None:
+    def launched(run: WatchFindings) -> WatchFindings:
+        (process,) = run.processes
+        (sequence,) = process.sequences
+        kernels = tuple(kernel.changed(place=place(31)) for kernel in sequence.kernels)
+        return run.changed(processes=(process.changed(sequences=(sequence.changed(kernels=kernels),)),))
+
+    parts = {Part.HOST: 0.05, Part.KERNELS: 0.95}
+    for verdict, said in (
+        (Bound.GPU, "the kernels that train.py:31 in step launches 19.0 ms → 9.50 ms"),
+        (Bound.HOST, "the cost of train.py:42 in step 18.0 ms → 9.00 ms"),
+    ):
+        sides = [
+            launched(program_run(step, parts, verdict=verdict, lines={42: 0.9}, kernels={name: 4}))
+            for step, name in ((20 * MS, "float"), (10 * MS, "half"))
+        ]
+        result = compare(sides[:1], sides[1:])
+        assert f"; {said}; still" in result.sentence
+        assert {item.sort for item in result.items} == {Sort.LINE, Sort.LAUNCH, Sort.KERNEL, Sort.PART}
+
+
+def test_lines_that_say_nothing_of_the_program_are_not_named() -> None:
+    wheel = "/usr/lib/python3/site-packages/torch/lib/libtorch.so"
+    for frame in (None, PACKAGES, UNKNOWN_PYTHON, StackFrame(FrameKind.NATIVE, "", wheel)):
+        assert own_line(frame) is None
+    assert own_line(place(31)) == place(31)
+
+
+def test_runs_whose_records_were_lost_are_unsure() -> None:
+    run = program_run(10 * MS, HOST_AND_GPU)
+    lost = run.changed(processes=tuple(each.changed(records=1000, missed_records=100) for each in run.processes))
+    # Other calls mark its steps.
+    new = program_run(20 * MS, HOST_AND_GPU, per_step=2)
+    assert compare([run], [new]).change is Change.WORSE
+    result = compare([lost], [new])
+    assert result.change is Change.UNSURE
+    assert "records of its work were lost" in result.sentence
 
 
 def test_kernels_of_other_sizes_do_other_work() -> None:
@@ -230,6 +288,18 @@ def test_what_differs_is_listed_first() -> None:
         "driver": ("580.159.04", "590.1"),
         "SM clock (MHz)": (1980, 1500),
     }
+
+
+def test_versions_that_both_sides_know_are_compared() -> None:
+    run = program_run(10 * MS, HOST_AND_GPU)
+    old, new = (
+        replace(run, processes=tuple(each.changed(libraries=libraries) for each in run.processes))
+        for libraries in ({"PyTorch": "2.8.0", "cuDNN": "9.1", "NCCL": "2.27"}, {"PyTorch": "2.9.0", "cuDNN": "9.1"})
+    )
+    assert [(row.key, row.old, row.new) for row in compare([old, old], [new]).differences] == [
+        ("PyTorch", "2.8.0", "2.9.0")
+    ]
+    assert compare([old], [run]).differences == ()
 
 
 def test_other_models_of_gpu_are_compared_only_by_force() -> None:

@@ -144,6 +144,19 @@ def test_the_range_with_most_of_the_time_is_the_step(
         assert step.range == expected
 
 
+def test_ranges_in_bursts_are_no_steps() -> None:
+    # Four layers are submitted in 6 ms of a step of 31 ms.
+    ahead = StepBook()
+    ahead.add(NO_CALLS, [ranges("layer", *(31.0 * at + 2.0 * layer for at in range(50) for layer in range(4)))], 0)
+    assert ahead.step_of([1]) is None
+    # A pause now and then takes less than half of the time.
+    paused = StepBook()
+    paused.add(NO_CALLS, [ranges("layer", *(70.0 * at + 2.0 * layer for at in range(10) for layer in range(20)))], 0)
+    step = paused.step_of([1])
+    assert step is not None
+    assert step.ns == pytest.approx(2 * MS, rel=0.05)
+
+
 def test_ranges_reach_over_readings_and_begin_with_the_steady_state() -> None:
     found = StepBook()
     for last in range(5, 45, 5):

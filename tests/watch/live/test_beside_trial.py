@@ -8,15 +8,17 @@ import pytest
 
 from factories.beside import FakeAggressors
 from factories.watch_moments import findings
+from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.attribution.findings import GpuSharer, WatchFindings
 from stallprobes.watch.beside.result import BesideOutcome, BesideRow, BesideUnit
-from stallprobes.watch.division.divider import ProcessDivider
+from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.result import ProcessDivision
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division.turns import NO_AGGRESSOR, TurnTimes
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.live.beside_trial import BesideTrial
+from stallprobes.watch.reading.call_stack import StackFrame
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -57,15 +59,22 @@ class World:
         division = ProcessDivision(steady=True, start_up_ns=0, start_up={}, other_threads=0)
         return found.changed(processes=(process.changed(sequences=(sequence,), division=division, gpus=(GPU,)),))
 
-    def divider(self, _key: tuple[int, int]) -> ProcessDivider:
-        return cast(ProcessDivider, self)
+    def lines_in_turns(self, _threads: object) -> dict[str, dict[StackFrame, Figure]]:
+        return {}
+
+    @property
+    def divider(self) -> World:
+        return self
+
+    def analysis(self, _key: tuple[int, int]) -> ProcessAnalysis:
+        return cast(ProcessAnalysis, self)
 
     def look(self, trial: BesideTrial) -> None:
         """Let a tenth of a second pass, and look."""
         self.now_ns += self.look_ns
         while self.begins[-1] + (length := self.lengths.get(self.aggressors.running, 14 * MS)) <= self.now_ns:
             self.begins.append(self.begins[-1] + length)
-        trial.look(self.findings, self.divider)
+        trial.look(self.findings, self.analysis)
         if trial._starting is not None:
             trial._starting.join()
 

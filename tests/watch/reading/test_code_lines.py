@@ -126,6 +126,12 @@ def native(function: str, line: int = 0, library: bool = False) -> StackFrame:
             native("void __wrapper__device_stub_gen<float>(float*&)", 2, library=True),
             native("void gen<float>(float*)", 6),
         ],
+        # With optimization, it is inlined: its name has no parameters.
+        [
+            native("__device_stub__Z3genIfEvPT_(float*)", 1, library=True),
+            native("__wrapper__device_stub_gen<float>", 2, library=True),
+            native("gen<float>", 6),
+        ],
         [native("__device_stub__Z5plainPf(float*)", 1, library=True), native("plain(float*)", 3)],
         # The stub jumps out of the kernel's function, which is no frame then.
         [native("__device_stub__Z5plainPf(float*) [clone .cold]", 1, library=True)],

@@ -13,7 +13,7 @@ from stallprobes.catalog import beside_programs
 from stallprobes.units import duration_ns
 from stallprobes.watch.beside.result import BesideResult, BesideRow
 from stallprobes.watch.beside.turn_statistics import NO_TURN
-from stallprobes.watch.beside_text import change_text, factor_text, interval_text
+from stallprobes.watch.beside_text import change_text, factor_text, grown_label, interval_text
 from stallprobes.watch.live.beside_trial import BesideMoment
 from stallscope.report.columns import display_width, padded, wrapped
 from stallscope.tui.actions import AGGRESSOR_KEYS
@@ -108,11 +108,9 @@ def _row(key: str, row: BesideRow, chosen: bool, view: BesideView, width: int) -
     line += [
         (padded(cut(text, _CELLS[at]), _CELLS[at], True), cells[at][1]) for at in shown for text in (cells[at][0],)
     ]
-    grew = row.grew
     left = room - sum(_CELLS[at] for at in shown)
-    if grew is not None and left > 30:
-        text = f"  {grew.part.word} {100 * grew.off:.0f} → {100 * grew.on:.0f} %"
-        line.append((cut(text, left), "dim"))
+    if left > 30 and (grown := grown_label(row)):
+        line.append((cut(f"  {grown}", left), "dim"))
     return line
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +26,7 @@ from stallprobes.watch.attaching.rights import Identity
 from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.folder import MOST_FILES
+from stallprobes.watch.reading.library_versions import names_of_folder
 from stallprobes.watch.reading.map_reader import FILE_NAME, MapFile
 from stallprobes.watch.reading.py_spy import PySpyRun
 from stallprobes.watch.reading.source import NO_PY_SPY
@@ -131,6 +132,12 @@ class AttachedProcesses:
         """The environment of a process; empty where it cannot be read."""
         recorded = self._recorded(pid)
         return {} if recorded is None else recorded.access.environment(recorded.target)
+
+    def names_in(self, pid: int, folder: str) -> Iterable[str]:
+        """The names in a folder; none for a process whose names may lead to another place here."""
+        recorded = self._recorded(pid)
+        own = recorded is not None and not recorded.target.is_foreign() and recorded.target.shares_files()
+        return names_of_folder(folder) if own else ()
 
     def stack_reader(self, path: Path) -> StackReader:
         """A reader that opens the files of a process's code on the way to the process."""

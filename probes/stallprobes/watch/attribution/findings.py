@@ -371,6 +371,13 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
             "CPUs and GPUs."
         ),
     ] = ()
+    libraries: Annotated[
+        Mapping[String, String],
+        about(
+            "Versions of the libraries of CUDA and of frameworks that it has loaded, by name, as the names of their "
+            "files and packages say; empty where these are not known, as of another user's process."
+        ),
+    ] = {}
     standstill: Annotated[Standstill | None, about("Null while it makes calls, or if not all of them are known.")] = (
         None
     )

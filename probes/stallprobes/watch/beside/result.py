@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from stallprobes.files.codec import Document, Ratio, Rounded, Sentence, Share, String, Unsigned, about
 from stallprobes.watch.division.parts import Part
+from stallprobes.watch.reading.call_stack import StackFrame
 
 _Mhz = Annotated[float, Meta(ge=0, le=1e6), Rounded(0)]
 
@@ -71,6 +72,14 @@ class GrownPart(Document):
     on: Annotated[Share, about("Its share with the aggressor.")]
 
 
+class GrownLine(Document):
+    """The line of the program at which its threads' time in a step grew most."""
+
+    place: StackFrame
+    off: Annotated[Share, about("Its share of the threads' time without an aggressor.")]
+    on: Annotated[Share, about("Its share with the aggressor.")]
+
+
 class BesideRow(Document, kw_only=True):
     """One aggressor beside the program."""
 
@@ -86,6 +95,10 @@ class BesideRow(Document, kw_only=True):
         ),
     ] = None
     grew: Annotated[GrownPart | None, about("Null where no part grew by a tenth of a step or more.")] = None
+    line: Annotated[
+        GrownLine | None,
+        about("Null where none grew by a tenth of a step or more, and certainly at all (95 %)."),
+    ] = None
     outcome: BesideOutcome = BesideOutcome.UNKNOWN
     reason: Annotated[String, about("Why the effect is not known; empty if it is.")] = ""
     sentence: Sentence = ""

@@ -18,13 +18,16 @@ from stallprobes.watch.beside.result import (
     BesideOutcome,
     BesideRow,
     BesideUnit,
+    GrownLine,
     GrownPart,
     RatioInterval,
     StepTimes,
 )
+from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.division.turns import NO_AGGRESSOR
 from stallprobes.watch.intervals import NONE, Int64s, int64s
+from stallprobes.watch.reading.call_stack import StackFrame
 
 # Smallest number of turns with an aggressor from which its effect is known.
 FEWEST_TURNS = 3
@@ -43,7 +46,7 @@ _MOST_LOG = 30.0
 # Largest end of a ratio's interval, and the inverse of the smallest one, with which steps take as long as without an
 # aggressor. With a wider interval, it is not known.
 _MOST_SAME = 1.1
-# Smallest growth of a part of the program's time, in a step without an aggressor.
+# Smallest growth of a part or line of the program's time, as a share of a step without an aggressor.
 _LEAST_GROWTH = 0.1
 
 
@@ -69,8 +72,17 @@ class Turn:
         return float(np.median(self.steps)) if len(self.steps) else (self.end_ns - self.begin_ns) / max(self.waits, 1)
 
 
-def row_of(aggressor: str, turns: Sequence[Turn], unit: BesideUnit, parts: Mapping[str, Int64s]) -> BesideRow:
-    """The row of an aggressor by all turns in their order; ``parts``: the time of each part by kind of turn."""
+def row_of(
+    aggressor: str,
+    turns: Sequence[Turn],
+    unit: BesideUnit,
+    parts: Mapping[str, Int64s],
+    lines: Mapping[str, Mapping[StackFrame, Figure]],
+) -> BesideRow:
+    """The row of an aggressor by all turns in their order.
+
+    By kind of turn, ``parts`` are the time of each part, ``lines`` the share of the time at each line.
+    """
     pairs = []
     for place, turn in enumerate(turns):
         beside = [other for other in turns[max(place - 1, 0) : place + 2] if other.aggressor == NO_AGGRESSOR]
@@ -94,9 +106,10 @@ def row_of(aggressor: str, turns: Sequence[Turn], unit: BesideUnit, parts: Mappi
     half *= _SHARED if len(off) < sum(len(neighbours) for _, neighbours in pairs) else 1.0
     ratio = RatioInterval(*(math.exp(min(value, _MOST_LOG)) for value in (mean, mean - half, mean + half)))
     outcome = _outcome(ratio)
-    grew = _grown(parts, aggressor, ratio.ratio) if outcome is BesideOutcome.SLOWER else None
+    if outcome is BesideOutcome.SLOWER:
+        row = row.changed(grew=_grown(parts, aggressor, ratio.ratio), line=_grown_line(lines, aggressor, ratio))
     reason = "its turns differ too much" if outcome is BesideOutcome.UNKNOWN else ""
-    return row.changed(ratio=ratio, outcome=outcome, grew=grew, reason=reason)
+    return row.changed(ratio=ratio, outcome=outcome, reason=reason)
 
 
 def _outcome(ratio: RatioInterval) -> BesideOutcome:
@@ -128,6 +141,22 @@ def _grown(parts: Mapping[str, Int64s], aggressor: str, ratio: float) -> GrownPa
     if part is Part.UNKNOWN or ratio * on[part] - off[part] < _LEAST_GROWTH:
         return None
     return GrownPart(part, off[part], on[part])
+
+
+def _grown_line(
+    lines: Mapping[str, Mapping[StackFrame, Figure]], aggressor: str, ratio: RatioInterval
+) -> GrownLine | None:
+    """The line whose time in a step grew most, if it certainly grew."""
+    off, on = (lines.get(kind, {}) for kind in (NO_AGGRESSOR, aggressor))
+    growth = {
+        place: ratio.ratio * on[place].share - off[place].share
+        for place in off.keys() & on.keys()
+        if ratio.low * on[place].low > off[place].high
+    }
+    place = max(growth, key=lambda each: growth[each], default=None)
+    if place is None or growth[place] < _LEAST_GROWTH:
+        return None
+    return GrownLine(place, off[place].share, on[place].share)
 
 
 def _shares(sums: Int64s) -> dict[Part, float]:

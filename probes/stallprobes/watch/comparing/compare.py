@@ -19,11 +19,12 @@ from stallprobes.watch.comparing.measures import (
     command_of,
     common_kernels,
     first_measured,
+    known_step,
     mean,
     measured,
     most_frequent,
 )
-from stallprobes.watch.comparing.places import Place, matched
+from stallprobes.watch.comparing.places import Place, matched, own_line
 from stallprobes.watch.comparing.sentence import sentence
 from stallprobes.watch.comparing.spread import Spread
 from stallprobes.watch.division.binned_sums import CLOCK_ERROR
@@ -132,7 +133,7 @@ def _compared(
         change=change,
         why=why,
         unit=unit,
-        operations=all(each.sequence.step is None for each in old),
+        operations=all(known_step(each.process, each.sequence) is None for each in old),
         ratio=math.exp(ratio),
         low=math.exp(ratio - spread.interval) if spread.measured else None,
         high=math.exp(ratio + spread.interval) if spread.measured else None,
@@ -187,10 +188,10 @@ def _side(runs: Sequence[WatchFindings], found: list[MeasuredRun], left_out: Seq
 
 def _main_place(sequence: ProgramSequence) -> tuple[StackFrame | None, bool]:
     """The line that explains the verdict, and whether its time is before its calls; of waits the costliest place."""
-    wait = next((wait for wait in sequence.wait_places if wait.place is not None), None)
+    wait = next((wait for wait in sequence.wait_places if own_line(wait.place) is not None), None)
     if sequence.verdict is Bound.WAIT and wait is not None:
         return wait.place, False
-    line = next((line for line in sequence.lines if line.place is not None), None)
+    line = next((line for line in sequence.lines if own_line(line.place) is not None), None)
     if line is None:
         return None, False
     return line.place, line.between.share > max(line.calls.share, line.waits.share)
@@ -248,7 +249,7 @@ _LACKS: tuple[tuple[str, Callable[[MeasuredRun], bool]], ...] = (
 def _items(old: Sequence[MeasuredRun], new: Sequence[MeasuredRun], spread: Spread) -> list[ItemChange]:
     """What changed by more than the intervals and the spread, the largest change in time first."""
     stacks = all(each.sequence.samples for each in (*old, *new))
-    sorts = (Sort.WAIT, Sort.LINE, Sort.KERNEL, Sort.PART) if stacks else (Sort.KERNEL, Sort.PART)
+    sorts = tuple(Sort) if stacks else (Sort.KERNEL, Sort.PART)
     least_ns = _LEAST_OF_STEP * max(mean(side, lambda each: each.unit_ns) for side in (old, new))
     found = []
     for sort in sorts:
@@ -286,15 +287,19 @@ def _values(sort: Sort, run: MeasuredRun) -> _Values:
         for kernel in sequence.kernels:
             if kernel.name:
                 add(Place(kernel.name), "", kernel.count * kernel.mean_ns / sequence.steady_ns, 0.0)
+    elif sort is Sort.LAUNCH:
+        for kernel in sequence.kernels:
+            if (place := own_line(kernel.place)) is not None:
+                add(Place.of(place), "", kernel.count * kernel.mean_ns / sequence.steady_ns, 0.0)
     elif sort is Sort.LINE:
         for line in sequence.lines:
-            if line.place is not None:
-                add(Place.of(line.place), "", line.cost.share, (line.cost.high - line.cost.low) / 2)
+            if (place := own_line(line.place)) is not None:
+                add(Place.of(place), "", line.cost.share, (line.cost.high - line.cost.low) / 2)
     else:
         for wait in sequence.wait_places:
-            if wait.place is not None:
+            if (place := own_line(wait.place)) is not None:
                 error = _DEVIATIONS * math.sqrt(wait.price * max(1 - wait.price, 0.0) / max(sequence.samples, 1))
-                add(Place.of(wait.place), wait.function, wait.price, error)
+                add(Place.of(place), wait.function, wait.price, error)
     return values
 
 

@@ -18,10 +18,11 @@ from stallprobes.watch.division.parts import Bound, Part
 
 
 class Sort(StrEnum):
-    """Sort of what changed. The values are those of JSON."""
+    """Sort of what changed. The values are those of JSON. LAUNCH: the kernels that a line launches."""
 
     WAIT = "wait"
     LINE = "line"
+    LAUNCH = "launch"
     KERNEL = "kernel"
     PART = "part"
 
@@ -47,7 +48,7 @@ class RunsSide(Document, kw_only=True):
 
 
 class ItemChange(Document, kw_only=True):
-    """A part, line, place of waits or kernel whose time in a step changed by more than runs vary."""
+    """A part, line, place of waits or launches, or kernel whose time in a step changed by more than runs vary."""
 
     sort: Sort
     name: Annotated[String, about("Part, place, or name of the kernel; the place in the new runs if it moved.")]

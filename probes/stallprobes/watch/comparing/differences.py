@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from stallprobes.errors import NotComparable
 from stallprobes.foreign_text import printable
@@ -33,7 +33,7 @@ def _version(number: int) -> str | None:
     return f"{number // 10000}.{number % 10000 // 100}" if number >= 10000 else (str(number) if number else None)
 
 
-_VALUES: dict[str, _Value] = {
+_MACHINE: dict[str, _Value] = {
     "program": lambda run: program_of(command_of(run)) or None,
     "command": lambda run: " ".join(map(printable, command_of(run))) or None,
     "exit code": lambda run: run.exit_code,
@@ -43,6 +43,8 @@ _VALUES: dict[str, _Value] = {
     "driver": _of_first_gpu("driver"),
     "CUDA of the driver": _of_first_gpu("cuda"),
     "power limit (W)": _of_first_gpu("power_limit_w"),
+}
+_SETTINGS: dict[str, _Value] = {
     "libcupti": lambda run: _version(run.processes[0].cupti_version) if run.processes else None,
     "Python": lambda run: (run.processes[0].python or None) if run.processes else None,
     "--calls-only": lambda run: run.processes[0].calls_only if run.processes else None,
@@ -57,13 +59,39 @@ def differences(old: Sequence[WatchFindings], new: Sequence[WatchFindings]) -> t
 
 
 def _differences(old: Sequence[WatchFindings], new: Sequence[WatchFindings]) -> Iterator[Difference]:
-    for name, value in _VALUES.items():
-        before, after = (tuple(dict.fromkeys(map(value, side))) for side in (old, new))
-        if set(before) != set(after) and {*before, *after} != {None}:
-            yield Difference(name, _words(before), _words(after))
+    yield from _unlike(_MACHINE, old, new)
+    yield from _other_libraries(old, new)
+    yield from _unlike(_SETTINGS, old, new)
     before_mhz, after_mhz = _clock(old), _clock(new)
     if before_mhz and after_mhz and abs(after_mhz / before_mhz - 1) >= _CLOCKS_DIFFER:
         yield Difference("SM clock (MHz)", round(before_mhz), round(after_mhz))
+
+
+def _unlike(
+    values: Mapping[str, _Value], old: Sequence[WatchFindings], new: Sequence[WatchFindings]
+) -> Iterator[Difference]:
+    for name, value in values.items():
+        before, after = (tuple(dict.fromkeys(map(value, side))) for side in (old, new))
+        if set(before) != set(after) and {*before, *after} != {None}:
+            yield Difference(name, _words(before), _words(after))
+
+
+def _other_libraries(old: Sequence[WatchFindings], new: Sequence[WatchFindings]) -> Iterator[Difference]:
+    """The libraries whose versions are known on both sides, and differ."""
+    before, after = (_libraries(side) for side in (old, new))
+    for name in sorted(before.keys() & after.keys()):
+        if before[name] != after[name]:
+            yield Difference(name, _words(sorted(before[name])), _words(sorted(after[name])))
+
+
+def _libraries(runs: Sequence[WatchFindings]) -> Mapping[str, set[str]]:
+    """The versions of each library in the main processes of runs."""
+    versions: dict[str, set[str]] = {}
+    for run in runs:
+        found = main_sequence(run)
+        for name, version in found[0].libraries.items() if found is not None else ():
+            versions.setdefault(name, set()).add(version)
+    return versions
 
 
 def require_same_kind(old: Sequence[WatchFindings], new: Sequence[WatchFindings]) -> None:

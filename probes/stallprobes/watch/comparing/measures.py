@@ -30,9 +30,9 @@ _MOST_AGREE = 0.6
 # _MOST_COVERED: in runs with phases, whose longest one may do other work. Runs of other programs need _LEAST_COVERED
 # and _MANY names.
 _LEAST_COVERED, _FEW_COVERED, _MOST_COVERED, _SEVERAL, _MANY = 0.5, 0.2, 0.8, 3, 8
-# Largest factor between the numbers of operations in a step for two steps without a common kernel, but marked by the
-# same call, to count as the same work.
-_SAME_OPERATIONS = 1.5
+# Largest factor between the numbers of kernels in a step for two steps without a common kernel, but marked by the same
+# call, to count as the same work.
+_SAME_NUMBER = 1.5
 # Smallest share of the time of common kernels in kernels of other sizes at which two runs do other work.
 _OTHER_SIZES = 0.2
 # Largest slowdown (relative) by records that is believed.
@@ -43,8 +43,8 @@ _RUNS_ANOTHER = re.compile(
 )
 # Why a run without a steady state has no rate.
 _NO_STEADY_STATE = "it had no steady state of three seconds, so that its start-up counts too: watch it longer"
-# Why a run has no rate if what bounds it is not known.
-_NOT_RECORDED = "too much of it was not recorded: watch it longer, or with --cost 100"
+# Largest share of the records that may be lost for the rates of kernels to be known.
+_MOST_LOST = 0.02
 # Longest unit of work (ns) that is believed: a year.
 _LONGEST_NS = 3.2e16
 # Number of operations that are a unit of work where no step is known.
@@ -133,13 +133,13 @@ def _first_measured(run: WatchFindings) -> MeasuredRun | str:
     if found is None:
         return _no_work(run)
     process, sequence = found
-    step = _known_step(sequence)
+    step = known_step(process, sequence)
     if why := _not_its_own_pace(run, sequence):
         return why
     if step is not None:
         return MeasuredRun(run, process, sequence, step.ns)
     if sequence.verdict is Bound.UNKNOWN:
-        return _NOT_RECORDED
+        return _not_recorded(process)
     if not _steady(process):
         return _NO_STEADY_STATE
     if not sequence.operations:
@@ -154,7 +154,7 @@ def _measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
     process, sequence = found
     if why := _not_its_own_pace(run, sequence) or _other_sizes(first.sequence, sequence):
         return why
-    step, known = _known_step(sequence), _known_step(first.sequence)
+    step, known = known_step(process, sequence), known_step(first.process, first.sequence)
     if step is not None and known is not None and step.range and step.range == known.range:
         return MeasuredRun(run, process, sequence, step.ns)
     # Of phases the longest ones are measured, which may be others.
@@ -168,8 +168,12 @@ def _measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
         agrees = _AGREES * (1 + max(first.slowed, by_rate.slowed))
         if step is not None and known is not None and 1 / agrees <= step.ns / by_kernels <= agrees:
             return MeasuredRun(run, process, sequence, step.ns)
-        if Bound.UNKNOWN in (sequence.verdict, first.sequence.verdict):
-            return _NOT_RECORDED
+        for each in (process, first.process):
+            if _records_lost(each):
+                return _not_recorded(each)
+        for each, verdict in ((process, sequence.verdict), (first.process, first.sequence.verdict)):
+            if verdict is Bound.UNKNOWN:
+                return _not_recorded(each)
         return by_rate if _steady(process) and _steady(first.process) else _NO_STEADY_STATE
     if have_phases:
         return "its longest phase runs other kernels, or others of them more often"
@@ -179,9 +183,9 @@ def _measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
         return "its steps are not regular, and its kernels are others, or others of them run more often"
     if not _same_mark(step, known):
         return "its steps begin at other calls, and its kernels are others"
-    operations = [_in_a_step(each) for each in (first.sequence, sequence)]
-    if min(operations) * _SAME_OPERATIONS < max(operations):
-        return "its kernels are others, and a step has another number of operations"
+    numbers = [_in_a_step(*each) for each in ((first.process, known), (process, step))]
+    if min(numbers) * _SAME_NUMBER < max(numbers):
+        return "its kernels are others, and a step has another number of them"
     return MeasuredRun(run, process, sequence, step.ns)
 
 
@@ -293,19 +297,35 @@ def _by_name(sequence: ProgramSequence) -> Mapping[str, KernelTime]:
     return {kernel.name: kernel for kernel in sequence.kernels if kernel.name and kernel.count >= _LEAST_COUNT}
 
 
-def _known_step(sequence: ProgramSequence) -> Step | None:
-    """The step of a sequence, unless it has no length."""
-    return sequence.step if sequence.step is not None and sequence.step.ns else None
+def known_step(process: ProcessFindings, sequence: ProgramSequence) -> Step | None:
+    """The step of a sequence, unless it has no length; without one that of the process's sequence with most operations.
+
+    A thread of a library's own, such as that of a backward pass, has no calls that mark a step.
+    """
+    others = sorted(process.sequences, key=lambda each: -each.operations)
+    steps = (each.step for each in (sequence, *others) if each.device == sequence.device)
+    return next((step for step in steps if step is not None and step.ns), None)
 
 
 def _same_mark(one: Step, other: Step) -> bool:
     return (one.range, one.function) == (other.range, other.function)
 
 
-def _in_a_step(sequence: ProgramSequence) -> float:
-    """Operations of a sequence in one of its steps."""
-    step_ns = 0 if sequence.step is None else sequence.step.ns
-    return max(sequence.operations * step_ns / sequence.steady_ns, 0.1)
+def _in_a_step(process: ProcessFindings, step: Step) -> float:
+    """Kernels of a process in one of its steps."""
+    return max(sum(_kernels_of(process)[1].values()) * step.ns, 0.1)
+
+
+def _records_lost(process: ProcessFindings) -> bool:
+    return process.missed_records > _MOST_LOST * process.records
+
+
+def _not_recorded(process: ProcessFindings) -> str:
+    """Why a run has no rate if what bounds it is not known, as a clause."""
+    if _records_lost(process):
+        return "too many records of its work were lost: watch it with --cost 5, and longer"
+    whole = process.cost is not None and process.cost.recorded >= 1
+    return "too much of it was not recorded: watch it longer" + ("" if whole else ", or with --cost 100")
 
 
 def mean(runs: Sequence[MeasuredRun], value: Callable[[MeasuredRun], float]) -> float:

@@ -6,7 +6,8 @@ import os.path
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Self, TypeVar
 
-from stallprobes.watch.reading.call_stack import StackFrame
+from stallprobes.watch.lines.places import PACKAGES
+from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, StackFrame
 from stallprobes.watch.sentences import frame_text
 
 _Value = TypeVar("_Value")
@@ -24,6 +25,12 @@ class Place(NamedTuple):
     def of(cls, frame: StackFrame) -> Self:
         """That of a frame."""
         return cls(frame_text(frame), os.path.basename(frame.source or frame.file), frame.function, frame.line)
+
+
+def own_line(frame: StackFrame | None) -> StackFrame | None:
+    """The frame, unless it says nothing of the program: library code without a name, or an unknown line."""
+    nameless = frame is None or frame in (PACKAGES, UNKNOWN_PYTHON) or (frame.is_installed and not frame.function)
+    return None if nameless else frame
 
 
 def matched(

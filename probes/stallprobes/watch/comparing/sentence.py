@@ -17,7 +17,15 @@ _MOST_OF_CHANGE = 0.5
 # Largest time of an item, as a share of what it was, that counts as gone.
 _GONE = 0.02
 # Words before the change of an item.
-_BEGINS = {Sort.WAIT: "waits at ", Sort.LINE: "the cost of ", Sort.KERNEL: "the kernel ", Sort.PART: ""}
+_BEGINS = {
+    Sort.WAIT: "waits at ",
+    Sort.LINE: "the cost of ",
+    Sort.LAUNCH: "the kernels that ",
+    Sort.KERNEL: "the kernel ",
+    Sort.PART: "",
+}
+# Sorts of items that explain first what changed of a program that the GPU bounds.
+_OF_GPU = (Sort.LAUNCH, Sort.KERNEL)
 # Verdicts that a line of the host explains.
 _OF_LINES = (
     Bound.HOST, Bound.SUBMISSION, Bound.WAIT, Bound.ALLOCATION, Bound.COPY, Bound.LOADING, Bound.INPUT, Bound.OWN_SLEEP,
@@ -65,15 +73,20 @@ def main_item(result: RunsComparison) -> ItemChange | None:
     items = [item for item in result.items if item.change is direction]
     if not items:
         return None
-    largest = max(abs(item.saved_ns) for item in items)
+    # Other kernels may do the work of one that is gone.
+    whole = [item for item in items if item.sort is not Sort.KERNEL] or items
+    largest = max(abs(item.saved_ns) for item in whole)
     large = [item for item in items if abs(item.saved_ns) >= _MOST_OF_CHANGE * largest]
-    order = list(Sort)
+    slower = result.new if direction is Change.WORSE else result.old
+    # Of a program that the GPU bounds, lines show where it waits for that.
+    order = [*_OF_GPU, *Sort] if Bound.GPU in slower.verdicts[:1] else list(Sort)
     return min(large, key=lambda item: (order.index(item.sort), -abs(item.saved_ns)))
 
 
 def item_text(item: ItemChange) -> str:
     """What changed of an item: ``waits at train.py:42 in step are gone``, ``copies 3.10 ms → 1.20 ms``."""
     name = kernel_label(item.name) if item.sort is Sort.KERNEL else item.name
+    name = f"{name} launches" if item.sort is Sort.LAUNCH else name
     if item.sort is Sort.WAIT and item.new_ns <= _GONE * item.old_ns:
         return f"waits at {name} are gone"
     if item.old_ns <= _GONE * item.new_ns:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallprobes.files.codec import Document, String, Unsigned, about
 from stallprobes.native.layouts.driver_calls import CallKind
@@ -28,6 +29,9 @@ LEAST_STEPS = 20
 NEAR = 0.25
 # Smallest share of steps near the reference step (see NEAR) at which a call or NVTX range is regular.
 LEAST_NEAR = 0.75
+# Smallest share of the time that is in steps near the reference step. Reason: ranges of work that is submitted ahead
+# begin at short intervals, and then none for most of the time of a step.
+_LEAST_OF_TIME = 0.5
 # Shortest time (ns) of a program's step. A step is one round of the main loop, such as a training step. Shorter
 # intervals are parts of a step.
 LEAST_NS = 100_000
@@ -298,6 +302,8 @@ def _step(counts: Int64s, *, thread: int, function: str = "", bytes: int = 0, ra
     low, middle, high, slow = (_middle(int(np.searchsorted(sums, share * steps))) for share in (0.25, 0.5, 0.75, 0.99))
     if middle < LEAST_NS or _share_near(counts, middle) < LEAST_NEAR:
         return None
+    if _share_near(counts * _MIDDLES, middle) < _LEAST_OF_TIME:
+        return None
     return Step(
         thread=thread,
         function=function,
@@ -319,7 +325,11 @@ def _middle(bucket: int) -> int:
     return round(2 ** (bucket / _IN_OCTAVE))
 
 
-def _share_near(counts: Int64s, ns: int) -> float:
-    """The share of the times that are near a time."""
+# The duration (ns) of each bucket.
+_MIDDLES = 2.0 ** (np.arange(_BUCKETS) / _IN_OCTAVE)
+
+
+def _share_near(counts: NDArray[Any], ns: int) -> float:
+    """The share of ``counts``, one for each bucket, of the times that are near a time."""
     first, last = (int(_bucket(int64s([round(ns * factor)]))[0]) for factor in (1 - NEAR, 1 + NEAR))
     return float(counts[first : last + 1].sum()) / float(counts.sum())

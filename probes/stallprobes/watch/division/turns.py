@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from stallprobes.watch.division.binned_sums import Times
@@ -53,6 +55,13 @@ class TurnTimes:
     def sums(self, key: tuple[int, int]) -> dict[str, Int64s]:
         """The time (ns) of each part of a sequence in all turns of each kind."""
         return dict(self._sums.get(key, {}))
+
+    def kinds_at(self, times: Int64s) -> Iterator[tuple[str, Flags]]:
+        """The kinds of the last turns in which some ``times`` lie, with which ones do."""
+        for kind, begin_ns, end_ns in self.last():
+            inside = (times >= begin_ns) & (times < end_ns)
+            if inside.any():
+                yield kind, inside
 
     def disturb(self, times: Int64s) -> Flags:
         """Which of some times lie in turns with an aggressor, or in which one begins or ends."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,15 +17,18 @@ import numpy as np
 
 from stallprobes.errors import BesideRefused, kind_and_text
 from stallprobes.verdicts.experiment import round_order
+from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.beside.result import BesideResult, BesideUnit
 from stallprobes.watch.beside.turn_statistics import Turn, row_of
 from stallprobes.watch.beside_text import row_text
+from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division.turns import CHANGING, NO_AGGRESSOR
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.result import ProgramSequence
+from stallprobes.watch.reading.call_stack import StackFrame
 
 _MS = 1_000_000
 _S = 1_000 * _MS
@@ -170,7 +173,11 @@ class BesideTrial:
         self._on_ns = 0
         self._steady_since_ns: int | None = None
         self._looked_ns = 0
-        self._divider: ProcessDivider | None = None
+        self._analysis: ProcessAnalysis | None = None
+
+    @property
+    def _divider(self) -> ProcessDivider | None:
+        return None if self._analysis is None else self._analysis.divider
 
     # What is chosen.
 
@@ -241,7 +248,7 @@ class BesideTrial:
 
     # Readings.
 
-    def look(self, findings: WatchFindings, divider: Callable[[tuple[int, int]], ProcessDivider | None]) -> None:
+    def look(self, findings: WatchFindings, analysis: Callable[[tuple[int, int]], ProcessAnalysis | None]) -> None:
         """Do what is due after a reading of the program: begin or end a turn. Never blocks."""
         now_ns, before_ns = time.monotonic_ns(), self._looked_ns
         self._looked_ns = now_ns
@@ -261,7 +268,7 @@ class BesideTrial:
             self.target = self._found(findings, now_ns)
             if self.target is None:
                 return
-        self._divider = divider(self.target.process)
+        self._analysis = analysis(self.target.process)
         process = next((each for each in findings.processes if (each.pid, each.image) == self.target.process), None)
         if process is not None and process.ended:
             self._end_with_program(now_ns)
@@ -289,12 +296,14 @@ class BesideTrial:
         # Without any turn, nothing is to be said of each of them.
         names = self._asked if self._turns or self._void else ()
         unit = BesideUnit.STEP if target is None or target.step is not None else BesideUnit.WAIT
-        parts: dict[str, Int64s] = {}
-        if target is not None and self._divider is not None:
+        parts: Mapping[str, Int64s] = {}
+        lines: Mapping[str, Mapping[StackFrame, Figure]] = {}
+        if target is not None and self._analysis is not None and self._divider is not None:
             parts = self._divider.parts_in_turns(target.threads, target.device)
+            lines = self._analysis.lines_in_turns(target.threads)
         rows = []
         for name in names:
-            row = row_of(name, self._turns, unit, parts)
+            row = row_of(name, self._turns, unit, parts, lines)
             if row.reason:
                 row = row.changed(reason=self._void_why.get(name) or self._refused.get(name) or row.reason)
             rows.append(row.changed(sentence=row_text(row, unit)))

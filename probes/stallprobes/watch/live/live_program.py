@@ -138,7 +138,7 @@ class LiveProgram:
                 with suppress(FileNotWritten):
                     self.metrics.write(self._findings)
         if self.trial is not None:
-            self.trial.look(self._findings, self._analysis.divider)
+            self.trial.look(self._findings, self._analysis.analysis)
         rows = self._rows.rows(self.processes, at_ns)
         self.moment = WatchMoment(at_ns, time.time(), self.program, self._findings, rows, self._rows.hidden)
         return analyzed

@@ -5,13 +5,16 @@ The numbers of processes and threads are those that they know of themselves, as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.folder import MOST_FILES, check_folder
+from stallprobes.watch.reading.library_versions import names_of_folder
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 from stallprobes.watch.reading.process_rank import environment_of
 from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy, started_here
@@ -39,6 +42,9 @@ class WatchSource(Protocol):
 
     def environment(self, pid: int) -> Mapping[str, str]:
         """The environment with which the program of a process was started; empty where it cannot be read."""
+
+    def names_in(self, pid: int, folder: str) -> Iterable[str]:
+        """The names in a folder that has the name ``folder`` in a process; none where that may be another one here."""
 
     def stack_reader(self, path: Path) -> StackReader:
         """A reader of the call stacks in a file, which opens the files of its process's code."""
@@ -91,6 +97,13 @@ class FolderSource:
     def environment(self, pid: int) -> Mapping[str, str]:
         """The environment of a process, empty where it cannot be read."""
         return environment_of(pid, self._proc)
+
+    def names_in(self, pid: int, folder: str) -> Iterable[str]:
+        """The names in a folder; none for a process that has another root."""
+        with suppress(OSError):
+            if os.path.samefile(self._proc / str(pid) / "root", "/"):
+                return names_of_folder(folder)
+        return ()
 
     def stack_reader(self, path: Path) -> StackReader:
         """A reader that opens files by their names here."""

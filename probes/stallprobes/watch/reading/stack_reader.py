@@ -13,7 +13,7 @@ from stallprobes.native.layouts.watch_file import STACKS
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.code_files import CodeFiles, Opener, open_regular
 from stallprobes.watch.reading.code_lines import LIBRARY_SOURCE
-from stallprobes.watch.reading.kernel_names import demangle_all
+from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 from stallprobes.watch.reading.map_reader import MapFile
 from stallprobes.watch.reading.process import LoadedModule, RecordedStack, SampleBatch, WatchedProcess
 from stallprobes.watch.reading.untrusted_parser import UntrustedParser
@@ -120,10 +120,16 @@ def with_launches(frames: tuple[StackFrame, ...]) -> tuple[StackFrame, ...]:
         if frame.function in stubs:
             kernel = kernels[f"_{stubs[frame.function]}"]
         elif kernel is not None and not _WRAPPER.search(frame.function):
-            frame = frame.changed(library=True) if frame.function == kernel else frame
+            frame = frame.changed(library=True) if _is_kernel(frame.function, kernel) else frame
             kernel = None
         launches.append(frame)
     return tuple(launches)
+
+
+def _is_kernel(function: str, kernel: str) -> bool:
+    """True if a function has the name of a kernel; that of an inlined one, as DWARF has it, lacks the parameters."""
+    inlined = "<" in function and "(" not in function
+    return function == kernel or (inlined and short_name(function) == short_name(kernel).rpartition("::")[2])
 
 
 def _frames_of(
