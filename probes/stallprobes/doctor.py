@@ -39,7 +39,7 @@ SLOWING_ENVIRONMENT = {
 
 # Remedies for low clocks, by a part of NVML's reason.
 _CLOCK_REMEDIES = {
-    "application": "nvidia-smi -rac, which needs root, if it is not intended",
+    "application": "nvidia-smi -rac, or -rgc for locked clocks, both as root, if it is not intended",
     "power": "raise the power limit (nvidia-smi -pl), or compare only with results under this limit",
     "thermal": "check cooling and air flow",
     "hardware": "check cooling and power supply",

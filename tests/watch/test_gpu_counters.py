@@ -11,7 +11,7 @@ from factories.watch_moments import findings
 from stallprobes.machine import gpm
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallprobes.watch import gpu_notes
-from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.attribution.findings import ProcessFindings, WatchedGpu
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.limits import Limit
 from stallprobes.watch.division.parts import Bound
@@ -21,6 +21,7 @@ from stallprobes.watch.limit_text import limit_label, limit_text
 from stallprobes.watch.lines.result import ProgramSequence
 
 SECOND = 1_000_000_000
+GPUS = (WatchedGpu(uuid="b", model="NVIDIA H200", driver="580.159.04"),)
 ALL, HALF = Figure(1.0, 1.0, 1.0), Figure(0.5, 0.5, 0.5)
 COUNTERS = {
     "graphics": 98.0, "sm_active": 92.0, "occupancy": 90.0, "dram": 81.0, "tensor": 0.0, "fp32": 3.0, "fp64": 0.0,
@@ -36,7 +37,7 @@ class FakeTelemetry:
 
     def __init__(self, uuid: str, fields: Any) -> None:
         self.uuid = uuid
-        assert {name for each in fields for name in each.names or (each.name,)} == {*gpm.LIMITS, "model", "driver"}
+        assert {name for each in fields for name in each.names or (each.name,)} == set(gpm.LIMITS)
 
     def start(self) -> None:
         self.running.append(self.uuid)
@@ -48,8 +49,6 @@ class FakeTelemetry:
         now_ns = self.now_s * SECOND
         values = COUNTERS if self.now_s >= 6 else dict.fromkeys(COUNTERS, 0.0)
         readings = {name: TelemetryReading(value, now_ns, None) for name, value in values.items()}
-        readings["model"] = TelemetryReading("NVIDIA H200", now_ns, None)
-        readings["driver"] = TelemetryReading("580.159.04", now_ns, None)
         return TelemetrySnapshot(self.uuid, now_ns, "live", None, MappingProxyType(readings))
 
 
@@ -76,7 +75,7 @@ def process(gpu: Figure = ALL, pid: int = 0) -> ProcessFindings:
 
 
 def test_a_sequence_has_the_limit_of_its_gpus_steady_state(counters: GpuCounters) -> None:
-    (found,) = counters.noted([process()])
+    (found,) = counters.noted([process()], GPUS)
     (sequence,) = found.sequences
     assert sequence.limit is not None
     assert (sequence.limit.limit, sequence.limit.samples) == (Limit.DRAM, 14)
@@ -93,7 +92,7 @@ def test_a_sequence_with_phases_has_the_limit_of_the_first_of_them(counters: Gpu
     times = ((5 * SECOND, 8 * SECOND), (10 * SECOND, 12 * SECOND))
     phases = (PhaseDivision(verdict=Bound.GPU, gpu=ALL, times=times),) * 2
     made = made.changed(sequences=(made.sequences[0].changed(phases=phases),))
-    (found,) = counters.noted([made])
+    (found,) = counters.noted([made], GPUS)
     limit = found.sequences[0].limit
     # Of the seconds that are in one of its times as a whole.
     assert limit is not None
@@ -102,8 +101,8 @@ def test_a_sequence_with_phases_has_the_limit_of_the_first_of_them(counters: Gpu
 
 def test_kernels_of_others_have_no_limit(counters: GpuCounters) -> None:
     """The GPU is busy for longer than the process has work there, or another watched process uses it."""
-    (found,) = counters.noted([process(HALF)])
-    both = counters.noted([process(), process(pid=1)])
+    (found,) = counters.noted([process(HALF)], GPUS)
+    both = counters.noted([process(), process(pid=1)], GPUS)
     for sequence in (each.sequences[0] for each in (found, *both)):
         assert sequence.limit is not None
         assert sequence.limit.limit is Limit.SHARED
@@ -121,7 +120,7 @@ def test_counters_of_little_work_are_its_own_or_not_known(
     made = GpuCounters()
     for FakeTelemetry.now_s in range(20):
         made.look(["b"])
-    (found,) = made.noted([process(Figure(own, own, own))])
+    (found,) = made.noted([process(Figure(own, own, own))], GPUS)
     assert found.sequences[0].limit is not None
     assert found.sequences[0].limit.limit is limit
 
@@ -136,14 +135,14 @@ def test_traces_have_the_counters_of_each_second(counters: GpuCounters) -> None:
 
 
 def test_a_gpu_without_counters_says_nothing() -> None:
-    (found,) = GpuCounters().noted([process()])
+    (found,) = GpuCounters().noted([process()], GPUS)
     (sequence,) = found.sequences
     assert (sequence.limit, limit_text(sequence), limit_label(sequence)) == (None, "", "")
 
 
 @pytest.mark.parametrize("limit", Limit)
 def test_every_limit_has_a_sentence_and_a_label(counters: GpuCounters, limit: Limit) -> None:
-    (found,) = counters.noted([process()])
+    (found,) = counters.noted([process()], GPUS)
     (sequence,) = found.sequences
     assert sequence.limit is not None
     sequence = sequence.changed(limit=sequence.limit.changed(limit=limit))

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.traces.trace import CounterSample, CounterTrack
 
-# Counters of a trace by the names of the telemetry readings: name, unit, and what one of the unit has of the reading's.
-_COUNTERS: Mapping[str, tuple[str, str, float]] = {
-    "sm_active_percent": ("SM active", "%", 1.0),
-    "dram_percent": ("memory", "%", 1.0),
-    "tensor_percent": ("tensor cores", "%", 1.0),
-    "pcie_to_gpu_kb_s": ("PCIe to GPU", "MiB/s", 1048.576),
-    "pcie_from_gpu_kb_s": ("PCIe from GPU", "MiB/s", 1048.576),
-}
-# Names and units of the same counters by the names of the values of ``machine.gpm.LIMITS``.
+# Names and units of the counters of a trace, by the names of the values of ``machine.gpm.LIMITS``.
 LIMIT_COUNTERS = {
-    name: _COUNTERS[reading][:2]
-    for name, reading in (
-        ("sm_active", "sm_active_percent"),
-        ("dram", "dram_percent"),
-        ("tensor", "tensor_percent"),
-        ("pcie_to_gpu", "pcie_to_gpu_kb_s"),
-        ("pcie_from_gpu", "pcie_from_gpu_kb_s"),
-    )
+    "sm_active": ("SM active", "%"),
+    "dram": ("memory", "%"),
+    "tensor": ("tensor cores", "%"),
+    "pcie_to_gpu": ("PCIe to GPU", "MiB/s"),
+    "pcie_from_gpu": ("PCIe from GPU", "MiB/s"),
+}
+# The endings of the names of telemetry readings by the units, and what one of the unit has of the reading's.
+_READINGS = {"%": ("percent", 1.0), "MiB/s": ("kb_s", 1048.576)}
+# The same counters by the names of the telemetry readings, with what one of the unit has of the reading's.
+_COUNTERS = {
+    f"{counter}_{_READINGS[unit][0]}": (name, unit, _READINGS[unit][1])
+    for counter, (name, unit) in LIMIT_COUNTERS.items()
 }
 # Shortest time (ns) between two values of a counter. A simulated GPU has one whenever it is asked.
 _LEAST_NS = 50_000_000

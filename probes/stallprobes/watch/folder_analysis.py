@@ -190,9 +190,10 @@ class FolderAnalysis:
         findings = [_findings(file, file.process) for file in self._readings.values() if file.process is not None]
         began_at_ns = min((process.started.realtime_ns for process in self.processes), default=0)
         processes = tuple(map(self._clocks.noted, self._sharers.named(findings)))
-        processes = self._with_ranks(self._counters.noted(processes))
+        gpus = self._clocks.gpus()
+        processes = self._with_ranks(self._counters.noted(processes, gpus))
         found = watch_findings(processes, began_at_ns, (*self._problems.values(), *self._skipped()))
-        return found.changed(gpus=self._clocks.gpus())
+        return found.changed(gpus=gpus)
 
     def _skipped(self) -> Iterable[str]:
         """Sentences about names and files of the processes that exceeded the limits of reading."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from stallprobes.machine import gpu_settings
+from stallprobes.machine import gpu_settings, nvml
 from stallprobes.machine.gpu_settings import PcieLink
 from stallprobes.machine.telemetry import FIELDS, TelemetryField, TelemetryReading
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchedGpu
@@ -36,21 +36,17 @@ class _Clock(NamedTuple):
     head: Mapping[str, Any]
 
 
-class GpuClocks:
+class GpuClocks(GpuNotes[_Clock]):
     """Notes the SM clocks of GPUs while processes run. Each reading takes NVML 2 us."""
 
     def __init__(self) -> None:
-        self._notes = GpuNotes(_fields, _clock)
-
-    def look(self, uuids: Iterable[str]) -> None:
-        """Note the clocks of the GPUs with these UUIDs (without GPU-); others are not read any more."""
-        self._notes.look(uuids)
+        super().__init__(_fields, _clock)
 
     def gpus(self) -> tuple[WatchedGpu, ...]:
         """All GPUs that were looked at and have notes, with their clocks."""
         return tuple(
             WatchedGpu(uuid=uuid, **notes[-1].value.head, **_settings([note.value for note in notes]))
-            for uuid, notes in self._notes.every()
+            for uuid, notes in self.every()
         )
 
     def noted(self, process: ProcessFindings) -> ProcessFindings:
@@ -63,7 +59,7 @@ class GpuClocks:
         device = sequence.device
         if device is None or device >= len(process.gpus):
             return sequence
-        clocks = self._notes.of(process.gpus[device])
+        clocks = self.of(process.gpus[device])
         began_ns = process.began_ns
         return sequence.changed(
             phases=tuple(
@@ -87,8 +83,8 @@ def _fields() -> tuple[TelemetryField, ...]:
 def _head(module: Any, handle: Any) -> Mapping[str, str]:
     version = int(module.nvmlSystemGetCudaDriverVersion())
     return {
-        "model": str(module.nvmlDeviceGetName(handle)),
-        "driver": str(module.nvmlSystemGetDriverVersion()),
+        "model": nvml.text(module.nvmlDeviceGetName(handle)),
+        "driver": nvml.text(module.nvmlSystemGetDriverVersion()),
         "cuda": f"{version // 1000}.{version % 1000 // 10}",
     }
 

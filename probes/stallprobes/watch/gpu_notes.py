@@ -53,11 +53,6 @@ class GpuNotes(Generic[_Value]):
             if note is not None:
                 self._add(uuid, note)
 
-    @property
-    def uuids(self) -> tuple[str, ...]:
-        """The UUIDs of the GPUs with notes."""
-        return tuple(self._notes)
-
     def of(self, uuid: str) -> list[Note[_Value]]:
         """The notes of a GPU, the oldest first."""
         return self._notes.get(uuid, [])
