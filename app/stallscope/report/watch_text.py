@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import math
 from collections.abc import Iterable, Sequence
 
 from stallprobes.foreign_text import printable
@@ -239,6 +240,7 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
     """What bounds each process: a verdict, a bar of its time, its figures and its lines for each sequence; then its
     start-up."""
     shown = [process for process in processes if process.division is not None]
+    shown.sort(key=lambda process: math.inf if process.rank is None else process.rank.number)
     for process in shown[:_MOST_HEADLINES]:
         assert process.division is not None
         sequences, others = shown_sequences(process)

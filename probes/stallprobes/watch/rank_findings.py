@@ -371,6 +371,8 @@ def _delay(
         other = blamed.get(late.figures.key)
         is_third = other is not None and (other.pid, other.device) != (waiting.process.pid, waiting.division.device)
         return delay.changed(rank=other.name if other is not None and is_third else "")
+    if bound is Bound.SHARED:
+        return delay
     off = late.division.off_cpu
     asleep = bound is Bound.HOST and off is not None and 2 * off.low >= 1
     place, function = _line(waiting, late, bound)
