@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 
 from stallprobes.foreign_text import printable

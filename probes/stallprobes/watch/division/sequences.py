@@ -38,11 +38,11 @@ class SequenceBook:
         # A thread that is new is compared at once.
         if self._slices > _FIRST_SLICES and self._slices % _EVERY and all(thread in self._busy for thread in threads):
             return
-        for thread in threads:
-            if thread not in self._busy:
-                self._forget(MOST_THREADS - 1)
-                self._busy[thread] = 0
-            self._seen[thread] = self._slices
+        known = [thread for thread in threads if thread in self._busy]
+        self._seen.update(dict.fromkeys(known, self._slices))
+        for thread in self._busiest(threads, max(MOST_THREADS - len(known), 1)):
+            self._forget(MOST_THREADS - 1)
+            self._busy[thread], self._seen[thread] = 0, self._slices
         compared = {thread: spans for thread, spans in threads.items() if thread in self._busy and len(spans.begins)}
         inside: dict[int, CoveredTime] = {}
         for thread, spans in compared.items():
@@ -62,6 +62,15 @@ class SequenceBook:
         """True if calls of a thread were noted, and the thread not forgotten since."""
         return thread in self._busy
 
+    def _busiest(self, threads: Mapping[int, Spans], most: int) -> list[int]:
+        """The new ones of ``threads``, at most so many: those with most time in calls."""
+        new = [thread for thread in threads if thread not in self._busy]
+        if len(new) <= most:
+            return new
+        times = {thread: int((threads[thread].ends - threads[thread].begins).sum()) for thread in new}
+        chosen = set(sorted(new, key=lambda thread: -times[thread])[:most])
+        return [thread for thread in new if thread in chosen]
+
     def _group(self) -> None:
         """Add each thread to the first sequence whose calls its own hardly overlap."""
         groups: dict[int, list[int]] = {}
@@ -79,9 +88,13 @@ class SequenceBook:
                 self._leaders[thread] = leader
 
     def _forget(self, most: int) -> None:
-        """Forget the threads that have made no call for longest, until there are at most so many."""
+        """Forget the threads that have made no call for longest, of these the least busy, until there are at most so
+        many.
+
+        Where threads come and go by the hundred, those that stay are known.
+        """
         while len(self._busy) > most:
-            oldest = min(self._busy, key=lambda thread: self._seen[thread])
+            oldest = min(self._busy, key=lambda thread: (self._seen[thread], self._busy[thread]))
             del self._busy[oldest], self._seen[oldest]
             self._leaders.pop(oldest, None)
             self._overlap = {pair: ns for pair, ns in self._overlap.items() if oldest not in pair}
