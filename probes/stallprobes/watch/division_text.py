@@ -74,6 +74,9 @@ _LEAST_OFF_CPU = 0.1
 # Smallest share at which a part counts as all in the text: of a line in the sampled launches of a kernel, and of a line
 # where other threads have Python's global lock.
 _NEARLY_ALL = 0.95
+# Smallest time between a kernel and the next operation, as a share of the mean duration of the kernel, that its sentence
+# has.
+_MUCH_BETWEEN = 0.1
 # Smallest share at which the text names a line where other threads have Python's global lock. The share is of the time
 # for which the holder of the lock is known.
 _LEAST_HOLDER = 0.1
@@ -392,6 +395,8 @@ def kernel_text(kernel: KernelTime, sequence: SequenceDivision, whole: bool = Fa
     if whole and kernel.threads:
         registers = f" with {kernel.registers} registers" if kernel.registers else ""
         words.append(f"{kernel.threads} threads in each{registers}")
+    if kernel.between_ns >= _MUCH_BETWEEN * kernel.mean_ns:
+        words.append(f"then {duration_ns(kernel.between_ns)} until the next")
     if kernel.place is not None:
         mostly = "" if kernel.place_share >= _NEARLY_ALL else "mostly "
         where = f"at {frame_text(kernel.place)}" if kernel.place.file else "in the backward pass"

@@ -26,8 +26,9 @@ _MOST_BINS = 256
 _UNITS, _MOST_UNITS = 8192, 10**6
 # Number of names for which a sequence's sums have room at first. The room doubles when there are more names.
 _FIRST_NAMES = 16
-# Number of sums of each name: of its kernels, of their time, and of the squares of the differences.
-_SUMS = 3
+# Number of sums of each name: of its kernels, of their time, of the squares of the differences, and of the time after
+# them that only the GPU's own work takes (Part.BETWEEN).
+_SUMS = 4
 
 
 class KernelSums:
@@ -42,7 +43,8 @@ class KernelSums:
         self._blocks[0] = np.iinfo(np.int64).max
         # The first duration (ns) of each name, 0 before it.
         self._firsts = np.zeros(_MOST_NAMES, dtype=np.int64)
-        # Of each name their number, their time (ns), and the squares of the differences of their durations.
+        # Of each name their number, their time (ns), the squares of the differences of their durations, and the time
+        # (ns) after them.
         self._sums = BinnedSums(origin_ns, most=_MOST_BINS, columns=_SUMS * _FIRST_NAMES)
 
     def add(self, rows: Rows) -> None:
@@ -64,9 +66,20 @@ class KernelSums:
         self._sums.widen(_SUMS * len(self._places))
         add_at(self._sums, ends - 1, _SUMS * numbers, None, lasted, units**2)
 
+    def add_between(self, rows: Rows, begins: Int64s, times: Int64s) -> None:
+        """Add the times (ns) from ``begins`` on in which the GPU does its own work between two operations, each to the
+        kernel among ``rows``, operations in the order of their starts, that ended last before."""
+        ends = column(rows, "end")
+        last = np.maximum.accumulate(np.where(ends >= np.maximum.accumulate(ends), np.arange(len(ends)), 0))
+        before = column(rows, "start").searchsorted(begins, "right") - 1
+        places = last[np.maximum(before, 0)]
+        numbers = np.where((before >= 0) & (rows["kind"][places] != COPY), self._known(rows["name"][places]), -1)
+        known = numbers >= 0
+        add_at(self._sums, begins[known], _SUMS * numbers[known] + _SUMS - 1, times[known])
+
     def during(self, times: Times, names: Mapping[int, str]) -> tuple[KernelTime, ...]:
         """The kernels that ended in ``times``, those with most time first; ``names`` are by their places."""
-        counts, totals, squares = self._sums.during(times).sum(axis=0).reshape(-1, _SUMS).T
+        counts, totals, squares, between = self._sums.during(times).sum(axis=0).reshape(-1, _SUMS).T
         whole = int(totals.sum())
         pairs = zip(self._places.tolist(), self._numbers.tolist(), strict=True)
         ran = [(place, number) for place, number in pairs if totals[number]]
@@ -86,6 +99,7 @@ class KernelSums:
                     count=count,
                     mean_ns=round(mean),
                     deviation_ns=round(variance**0.5),
+                    between_ns=round(int(between[number]) / count),
                     least_blocks=least if most else 0,
                     most_blocks=most,
                 )

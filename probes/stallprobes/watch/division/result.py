@@ -219,6 +219,9 @@ class KernelTime(Document, kw_only=True):
     count: Unsigned
     mean_ns: Unsigned
     deviation_ns: Annotated[Unsigned, about("Standard deviation of their durations.")]
+    between_ns: Annotated[
+        Unsigned, about("Mean time after one in which only the GPU's own work is between it and the next operation.")
+    ] = 0
     least_blocks: Annotated[Unsigned, about("The smallest number of blocks of such a kernel; 0 if not known.")]
     most_blocks: Annotated[Unsigned, about("The largest number.")]
     threads: Annotated[Unsigned, about("Threads of a block, by one of its records; 0 if not known.")] = 0

@@ -153,9 +153,12 @@ class SequenceSums:
         ended = (ends > begin) & (ends <= until) & times.recorded.contain(ends)
         # The nodes of a graph have one call.
         called = np.append(True, rows["correlation"][1:] != rows["correlation"][:-1])[: len(rows)]
-        rows = rows_where(rows, ended)
-        self._streams.add(rows, called.compress(ended))
-        self._kernels.add(rows)
+        complete = rows_where(rows, ended)
+        self._streams.add(complete, called.compress(ended))
+        self._kernels.add(complete)
+        if len(between := np.flatnonzero(instants.parts == NUMBERS[Part.BETWEEN])) and len(rows):
+            begins, ends = instants.begins[between], instants.ends[between]
+            self._kernels.add_between(rows, begins, ends - begins)
         return instants
 
     def _add_others(self, begins: Int64s, ends: Int64s, others: Mapping[int, Spans]) -> None:
