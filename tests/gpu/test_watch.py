@@ -132,6 +132,44 @@ def test_kernels_have_the_line_that_launches_them_and_what_they_fill_of_the_gpu(
     assert [kernel for kernel in kernels if kernel.waves is None or not 0 < (kernel.fills or 0) <= 1] == []
 
 
+LOCAL_MEMORY = """
+__global__ void spills(int *out, int n) {
+    int values[64];
+    for (int at = 0; at < 64; at++) values[at] = at * n;
+    out[threadIdx.x] = values[(n + threadIdx.x) & 63];
+}
+__global__ void plain(int *out, int n) { out[threadIdx.x] = n; }
+int main() {
+    int *out;
+    cudaMalloc(&out, 4096);
+    for (int number = 0; number < 2000; number++) {
+        spills<<<1, 64>>>(out, number);
+        plain<<<1, 64>>>(out, number);
+        cudaDeviceSynchronize();
+    }
+    return cudaDeviceSynchronize();
+}
+"""
+
+
+def test_kernels_that_use_local_memory_say_how_much(tmp_path: Path) -> None:
+    compiler = shutil.which("nvcc")
+    if compiler is None:
+        pytest.skip("a kernel with local memory needs nvcc")
+    (source := tmp_path / "local.cu").write_text(LOCAL_MEMORY)
+    subprocess.run([compiler, "-o", str(tmp_path / "local"), str(source)], check=True)
+    watch(
+        tmp_path / "out", str(tmp_path / "local"), library=library(), options=WatchOptions(cost=1.0),
+        cupti=find_cupti(ask().cuda_version or 0),
+    )  # fmt: skip
+    analysis = FolderAnalysis(tmp_path / "out")
+    analysis.poll()
+    (sequence,) = analysis.findings().processes[0].sequences
+    local = {kernel.name.partition("(")[0]: kernel.local_bytes for kernel in sequence.kernels}
+    assert local["plain"] == 0
+    assert 256 <= local["spills"] < 1024
+
+
 def test_every_launch_in_a_window_with_records_has_its_record(tmp_path: Path) -> None:
     """CUPTI loses all later records of a thread that is in a launch while kinds are switched."""
     watched = watch_python(

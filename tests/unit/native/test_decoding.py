@@ -28,7 +28,7 @@ PLACES = {
         "start": (16, "Q"), "end": (24, "Q"), "device": (40, "I"), "context": (44, "I"), "stream": (48, "I"),
         "correlation": (92, "I"), "name": (104, "Q"), "registers": (6, "H"), "grid_x": (52, "i"), "grid_y": (56, "i"),
         "grid_z": (60, "i"), "block_x": (64, "i"), "block_y": (68, "i"), "block_z": (72, "i"),
-        "fixed_shared": (76, "i"), "shared": (80, "i"),
+        "fixed_shared": (76, "i"), "shared": (80, "i"), "local": (84, "I"),
     },
     RecordKind.COPY: {
         "subkind": (4, "B"), "source": (5, "B"), "target": (6, "B"), "bytes": (8, "Q"), "start": (16, "Q"),

@@ -26,8 +26,8 @@ def recorded(records: Iterable[Mapping[str, Any]] = ()) -> RecordBatch:
 
 
 def shaped(threads: int, registers: int, **of: Any) -> Mapping[str, Any]:
-    """A kernel with the shape of its blocks."""
-    return {**kernel(**of), "thread": threads - 1 | registers << 10}
+    """A kernel with the shape of its blocks; with 40 registers some are spilled."""
+    return {**kernel(**of), "thread": threads - 1 | registers << 10, "bytes": 64 if registers == 40 else 0}
 
 
 def described(launches: KernelLaunches, *threads: int) -> dict[str, KernelTime]:
@@ -64,7 +64,7 @@ def test_a_kernel_has_the_line_of_its_sampled_launches_and_its_shape(late: bool)
     assert [(found[name].place, found[name].place_share) for name in ("gemm", "relu")] == [
         (STACKS[1].place, 1.0), (STACKS[2].place, 1.0),
     ]  # fmt: skip
-    assert (found["gemm"].threads, found["gemm"].registers) == (128, 40)
+    assert (found["gemm"].threads, found["gemm"].registers, found["gemm"].local_bytes) == (128, 40, 64)
 
 
 def test_a_kernel_that_ran_once_among_thousands_has_its_shape() -> None:

@@ -123,7 +123,8 @@ class KernelRecord(ctypes.Structure):
     """CUpti_ActivityKernel; ``name`` is a string that lasts as long as its module.
 
     ``grid_x`` to ``block_z``: its blocks in the grid, and the threads of a block; ``registers`` are those of a thread,
-    ``fixed_shared`` and ``shared`` bytes of shared memory of a block, that of the code and that of the launch.
+    ``fixed_shared`` and ``shared`` bytes of shared memory of a block, that of the code and that of the launch;
+    ``local`` bytes of local memory of a thread.
     """
 
     kind: UInt32
@@ -141,6 +142,7 @@ class KernelRecord(ctypes.Structure):
     block_z: Int32
     fixed_shared: Int32
     shared: Int32
+    local: UInt32
     correlation: Annotated[int, ctypes.c_uint32, At(92)]
     name: Annotated[int, ctypes.c_uint64, At(104), Pointer("const char")]
 
@@ -288,7 +290,7 @@ class CallbackData(ctypes.Structure):
 class Activity(ctypes.Structure):
     """A record of any kind from the decoder; 0 in members that the kind does not have.
 
-    ``name``, ``blocks`` and ``shape`` (as in a watch file) belong to a kernel, ``source_device`` and ``target_device``
+    ``name``, ``blocks``, ``shape`` (as in a watch file) and ``local`` belong to a kernel, ``source_device`` and ``target_device``
     to a peer copy, ``thread`` to a driver call or to an overhead with a thread.
     """
 
@@ -307,6 +309,7 @@ class Activity(ctypes.Structure):
     target_device: UInt32
     blocks: UInt32
     shape: UInt32
+    local: UInt32
     source: UInt8
     target: UInt8
 

@@ -69,7 +69,7 @@ class EvidenceReader:
                 np.where(np.isin(kinds, _COPIES), int64s(rows["subkind"]), 0),
                 int64s(rows["context"]),
                 int64s(rows["stream"]),
-                int64s(rows["bytes"]),
+                np.where(kinds == int(RecordKind.KERNEL), 0, int64s(rows["bytes"])),
             )
         )
 

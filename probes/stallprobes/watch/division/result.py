@@ -226,6 +226,10 @@ class KernelTime(Document, kw_only=True):
     most_blocks: Annotated[Unsigned, about("The largest number.")]
     threads: Annotated[Unsigned, about("Threads of a block, by one of its records; 0 if not known.")] = 0
     registers: Annotated[Unsigned, about("Registers of a thread, by one of its records; 0 if not known.")] = 0
+    local_bytes: Annotated[
+        Unsigned,
+        about("Local memory of a thread, by one of its records: registers that are spilled, and arrays. 0: none."),
+    ] = 0
     fills: Annotated[
         Share | None,
         about("Largest share of the GPU's multiprocessors on which its blocks can be at once; null if not known."),

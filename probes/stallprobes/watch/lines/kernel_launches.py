@@ -41,10 +41,11 @@ class KernelLaunches:
     def __init__(self) -> None:
         # Thread and stack of sampled launches by their correlation, until their kernels are known.
         self._pending: dict[int, tuple[int, int]] = {}
-        # By the name of a kernel, as the records have it: its sampled launches by thread and stack, and its shape.
+        # By the name of a kernel, as the records have it: its sampled launches by thread and stack, and its shape
+        # with the local memory of a thread.
         self._launches: dict[int, Counter[tuple[int, int]]] = {}
         self._sums = 0
-        self._shapes: dict[int, int] = {}
+        self._shapes: dict[int, tuple[int, int]] = {}
         self._names: dict[int, str] = {}
 
     def add(
@@ -91,7 +92,7 @@ class KernelLaunches:
                 kernel = kernel.changed(place=place, place_share=launches / places.total())
             shape = next((self._shapes[number] for number in own if number in self._shapes), None)
             if shape is not None:
-                kernel = _shaped(kernel, shape, limits)
+                kernel = _shaped(kernel, *shape, limits)
             found.append(kernel)
         return tuple(found)
 
@@ -119,7 +120,8 @@ class KernelLaunches:
         for name in records.names.keys() - self._shapes.keys():
             places = kernels[names == name]
             if len(places):
-                self._shapes[name] = int(records.rows["thread"][places[0]])
+                first = records.rows[places[0]]
+                self._shapes[name] = int(first["thread"]), int(first["bytes"])
 
     def _note_kernels(self, rows: NDArray[Any]) -> None:
         # A graph launches many kernels of one name at once.
@@ -132,10 +134,11 @@ class KernelLaunches:
                 launches[launch] += 1
 
 
-def _shaped(kernel: KernelTime, shape: int, limits: GpuLimits | None) -> KernelTime:
-    """A kernel with the shape of its blocks (WatchRecord.thread), and how much of its GPU it fills."""
+def _shaped(kernel: KernelTime, shape: int, local: int, limits: GpuLimits | None) -> KernelTime:
+    """A kernel with the shape of its blocks (WatchRecord.thread), the local memory of a thread, and how much of its GPU it
+    fills."""
     threads, registers, shared = (shape & 0x3FF) + 1, shape >> 10 & 0xFF, (shape >> 18) * 16
-    kernel = kernel.changed(threads=threads, registers=registers)
+    kernel = kernel.changed(threads=threads, registers=registers, local_bytes=local)
     at_once = 0 if limits is None else limits.blocks_at_once(threads, registers, shared)
     if limits is None or not at_once or not kernel.most_blocks:
         return kernel

@@ -293,11 +293,12 @@ class _ProcessPart:
         work = np.zeros(len(rows), WORK)
         for column in ("kind", "device", "stream", "correlation"):
             work[column] = rows[column]
-        work["subkind"] = np.where(rows["kind"] == int(RecordKind.KERNEL), 0, rows["subkind"])
+        kernels = rows["kind"] == int(RecordKind.KERNEL)
+        work["subkind"] = np.where(kernels, 0, rows["subkind"])
         work["start_ns"], work["end_ns"] = rows["start"], rows["end"]
         work["context"] = int64s(rows["context"]) + self._offset
         work["memory"] = int64s(rows["source"]) | int64s(rows["target"]) << 8
-        work["bytes"] = np.minimum(rows["bytes"], _MOST_BYTES)
+        work["bytes"] = np.where(kernels, 0, np.minimum(rows["bytes"], _MOST_BYTES))
         for column in OWNER[:3]:
             work[column] = -1
         # The last of those with one number, which starts again after 2**32 calls.
