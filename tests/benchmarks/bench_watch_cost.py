@@ -56,7 +56,7 @@ from stallprobes.watch.live.live_program import LiveProgram  # noqa: E402
 from stallprobes.watch.live.live_view import WatchedProgram  # noqa: E402
 from stallprobes.watch.reading.folder import create_folder  # noqa: E402
 from stallprobes.watch.reading.process import WatchedProcess  # noqa: E402
-from stallprobes.watch.reading.record_windows import RecordWindows  # noqa: E402
+from stallprobes.watch.reading.record_windows import RESUMED_NS, RecordWindows  # noqa: E402
 
 Int64s = NDArray[np.int64]
 # Programs of their own, those of bench_watch_table.py, and those of watch_parts.cu.
@@ -81,8 +81,6 @@ LEAST_INSIDE = 0.9
 BEGIN_S, ALONE_S = 120.0, 1.0
 # Attachments for calls alone: their number, their time, that beside each, and that left out at the begin of each (s).
 PAIRS, CALLS_S, BESIDE_S, SETTLE_S = 5, 1.5, 0.7, 0.5
-# Time (ns) before records in which callbacks are on again.
-RESUME_NS = 50_000_000
 Middle = Callable[[Int64s], np.floating[Any]]
 
 
@@ -268,7 +266,7 @@ def slower_by_windows(ends: Int64s, windows: RecordWindows, middle: Middle) -> d
     off = windows.quiet if windows.quiet.any() else ~windows.on
     begins, until = windows.begins, np.minimum(windows.ends, until_ns)
     # Callbacks are on again a while before records are.
-    kept = np.where(windows.quiet & (windows.ends < until_ns), until - RESUME_NS, until)
+    kept = np.where(windows.quiet & (windows.ends < until_ns), until - RESUMED_NS, until)
     resumed = np.flatnonzero(windows.quiet & (kept < until))
     spans = [(*span, kind) for kind, chosen in (("records", windows.on), ("callbacks", ~windows.on & ~off))
              for span in zip(begins[chosen], until[chosen], strict=True)]  # fmt: skip
