@@ -6,7 +6,8 @@ which calls are followed that quiet windows leave out, with that in the windows 
 that others share is slower for seconds at a time. The time of the switches counts in full. What all windows have, such
 as the callbacks of all calls where no window is quiet, is computed as in the statement. Programs of FOLLOWED are
 attached for their calls alone too, for moments, and compared with the times on both sides in which nothing watches
-them; there the cost leaves out the first half second, and "by the mean" is that of the whole attachments.
+them; there the cost leaves out the first half second, and "by the mean" is that of the whole attachments. Where all
+calls were followed in these, and with records too, that is what callbacks and CUPTI's presence cost in both.
 
 Prints for each the cost with its 95 % interval (bootstrap over what was compared), whether that ends a point above the
 budget at most, what was stated, and whether it holds the cost; then a table. A program whose records can cost 1 % at
@@ -351,8 +352,11 @@ def watch_attached(name: str, seconds: float, cost: float, parts: Path | None, w
             compare_spans(run, spans)
         else:
             compare_windows(run, process)
-            run.ends = ends
             run.beside = rate_beside(ends, process.windows, last)
+            if run is not runs[0] and runs[0].stated.followed == 1 and not process.windows.quiet.any():
+                # All calls were followed in both.
+                run.measured |= runs[0].measured
+                del run.added["calls"]
     return runs
 
 
