@@ -6,7 +6,8 @@ which calls are followed that quiet windows leave out, with that in the windows 
 that others share is slower for seconds at a time. The time of the switches counts in full. What all windows have, such
 as the callbacks of all calls where no window is quiet, is computed as in the statement. Programs of FOLLOWED are
 attached for their calls alone too, for moments, and compared with the times on both sides in which nothing watches
-them; there the cost leaves out the first half second, and "by the mean" is that of the whole attachments.
+them; there the cost leaves out the first half second, and "by the mean" is that of the whole attachments. Where all
+calls were followed in these, and with records too, that is what callbacks and CUPTI's presence cost in both.
 
 Prints for each the cost with its 95 % interval (bootstrap over what was compared), whether that ends a point above the
 budget at most, what was stated, and whether it holds the cost; then a table. A program whose records can cost 1 % at
@@ -56,7 +57,7 @@ from stallprobes.watch.live.live_program import LiveProgram  # noqa: E402
 from stallprobes.watch.live.live_view import WatchedProgram  # noqa: E402
 from stallprobes.watch.reading.folder import create_folder  # noqa: E402
 from stallprobes.watch.reading.process import WatchedProcess  # noqa: E402
-from stallprobes.watch.reading.record_windows import RecordWindows  # noqa: E402
+from stallprobes.watch.reading.record_windows import RESUMED_NS, RecordWindows  # noqa: E402
 
 Int64s = NDArray[np.int64]
 # Programs of their own, those of bench_watch_table.py, and those of watch_parts.cu.
@@ -81,8 +82,6 @@ LEAST_INSIDE = 0.9
 BEGIN_S, ALONE_S = 120.0, 1.0
 # Attachments for calls alone: their number, their time, that beside each, and that left out at the begin of each (s).
 PAIRS, CALLS_S, BESIDE_S, SETTLE_S = 5, 1.5, 0.7, 0.5
-# Time (ns) before records in which callbacks are on again.
-RESUME_NS = 50_000_000
 Middle = Callable[[Int64s], np.floating[Any]]
 
 
@@ -268,7 +267,7 @@ def slower_by_windows(ends: Int64s, windows: RecordWindows, middle: Middle) -> d
     off = windows.quiet if windows.quiet.any() else ~windows.on
     begins, until = windows.begins, np.minimum(windows.ends, until_ns)
     # Callbacks are on again a while before records are.
-    kept = np.where(windows.quiet & (windows.ends < until_ns), until - RESUME_NS, until)
+    kept = np.where(windows.quiet & (windows.ends < until_ns), until - RESUMED_NS, until)
     resumed = np.flatnonzero(windows.quiet & (kept < until))
     spans = [(*span, kind) for kind, chosen in (("records", windows.on), ("callbacks", ~windows.on & ~off))
              for span in zip(begins[chosen], until[chosen], strict=True)]  # fmt: skip
@@ -353,8 +352,11 @@ def watch_attached(name: str, seconds: float, cost: float, parts: Path | None, w
             compare_spans(run, spans)
         else:
             compare_windows(run, process)
-            run.ends = ends
             run.beside = rate_beside(ends, process.windows, last)
+            if run is not runs[0] and runs[0].stated.followed == 1 and not process.windows.quiet.any():
+                # All calls were followed in both.
+                run.measured |= runs[0].measured
+                del run.added["calls"]
     return runs
 
 

@@ -14,7 +14,7 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import Window
 from stallprobes.watch.cost import cost_of
 from stallprobes.watch.reading.process import ClockPair
-from stallprobes.watch.reading.record_windows import RecordWindows
+from stallprobes.watch.reading.record_windows import RESUMED_NS, RecordWindows
 
 MS, SEEDS, LEAST_COVERAGE = 1_000_000, 200, 0.93
 # Shortest window (ms), and by how much longer cycles are at most.
@@ -23,9 +23,14 @@ SHORTEST_MS, LONGER = 60.0, 0.25
 
 @dataclass(frozen=True)
 class Program:
-    """A program: calls per ms, the share of time with records, by what share these slow it at a time (ms), and its
-    rate: levels that differ by ``drift`` at most for ``level_ms`` each, and ``noise`` of a window of 100 ms. A part of
-    the windows, ``disturbed``, is slower by 20 to 70 %. With ``period_ms``, all calls come in three tenths of it."""
+    """A program that is watched.
+
+    - ``rate``: its calls per ms, which have levels that differ by ``drift`` at most, for ``level_ms`` each; ``noise``
+      is that of a window of 100 ms. A part of the windows, ``disturbed``, is slower by 20 to 70 %.
+    - ``share``: the share of time with records, which slow it by a share at each time (ms).
+    - ``period_ms``: all calls come in three tenths of it.
+    - ``callbacks``: windows without records are quiet, but for the time before records, which is slower by this share.
+    """
 
     rate: float = 30.0
     share: float = 0.3
@@ -35,6 +40,7 @@ class Program:
     noise: float = 0.05
     disturbed: float = 0.0
     period_ms: float = 0.0
+    callbacks: float = 0.0
 
     def run(self, compared: int, seed: int) -> tuple[RecordWindows, float]:
         """Windows with so many comparisons, and what share of the time records cost since they were first off."""
@@ -46,7 +52,8 @@ class Program:
         ends = np.cumsum(lengths)
         begins = ends - lengths
         on = np.arange(len(ends)) % 2 == 0
-        slower = np.array([self.slower(begin) for begin in begins]) * on
+        resumed = np.minimum(RESUMED_NS / MS / np.array(lengths), 1)
+        slower = np.where(on, [self.slower(begin) for begin in begins], self.callbacks * resumed)
         times = np.arange(0.0, ends[-1], 1.0)
         levels = 1 + self.drift * random.uniform(-1, 1, int(ends[-1] / self.level_ms) + 2)
         rates = self.rate * levels[(times / self.level_ms + random.random()).astype(int)]
@@ -61,6 +68,7 @@ class Program:
         rows["began_ns"], rows["ended_ns"], rows["records"] = begins * MS, ends * MS, on
         rows["took_ns"] = rows["ended_ns"] - rows["began_ns"]
         rows["calls"] = random.poisson(made * scatter * (1 - slower))
+        rows["kept"], rows["quiet"] = rows["calls"], ~on & (self.callbacks > 0)
         return RecordWindows.of(rows), float((slower * lengths)[1:].sum() / sum(lengths[1:]))
 
 
@@ -75,6 +83,7 @@ PROGRAMS = {
     "disturbed": Program(disturbed=0.1),
     "steps longer than windows": Program(period_ms=500.0, drift=0.1),
     "phases": Program(slower=lambda at: 0.3 if at % 1100 < 300 else 0.05),
+    "quiet windows": Program(slower=lambda _: 0.25, callbacks=0.15),
     "one change": Program(slower=lambda at: 0.3 if at < 3000 else 0.05),
 }
 

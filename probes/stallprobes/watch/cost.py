@@ -102,8 +102,12 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
     low, high = 0.0, calls_cost(process, since_ns, now_ns, compared)[1]
     if compared:
         share = (windows.share_followed if windows.quiet.any() else windows.share_on)(now_ns, since_ns)
-        least, most = (share * end for end in _slowdown_interval(made, expected, share))
-        low, high = max(least, 0.0), high + max(most, 0.0)
+        least, most = _slowdown_interval(made, expected, share)
+        # Callbacks at the end of quiet windows cost as much as in those with records at most, and slow what these are
+        # compared with.
+        resumed, of_quiet = windows.share_resumed(since_ns)
+        most /= 1 - of_quiet * (1 - most)
+        low, high = max(least * share, 0.0), high + max(most * (share + resumed), 0.0)
     else:
         # They cannot take more than the time in which they are on.
         high += min(_possible_cost(process, since_ns, now_ns), windows.share_on(now_ns, since_ns))

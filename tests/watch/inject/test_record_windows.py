@@ -455,8 +455,9 @@ def test_where_frequent_calls_are_not_followed_the_cost_is_by_the_others() -> No
     assert cost.followed == pytest.approx(21 / 41)
     kept = 900 * 250e-9
     assert cost.low == pytest.approx(0.2 * 20 / 40 + kept, rel=0.02)
-    # CUPTI may take something for the other half of the launches too.
-    assert cost.high == pytest.approx(0.2 * 20 / 40 + 900 * 550e-9 + 0.5 * 100_000 * 150e-9, rel=0.02)
+    # CUPTI may take something for the other half of the launches too, and callbacks in half of each quiet window.
+    # 0.8 of the rate there is a third less than without them.
+    assert cost.high == pytest.approx(1 / 3 * 0.75 + 900 * 550e-9 + 0.5 * 100_000 * 150e-9, rel=0.02)
     few = replace(quiet, kept=np.zeros(41, np.int64))
     assert cost_of(_process(few, calls=0), 41 * 100 * MS).compared == 0
 

@@ -576,15 +576,18 @@ static void switch_to(int level, uint64_t now)
         switch_kinds(1);
     if (switches)
         ss_open_gate();
-    if (level == QUIET && !begin_quiet()) {
+    uint64_t after = ss_clock(), border = level == RECORDS ? after : now;
+    take_amount(after);
+    if (level == QUIET && begin_quiet()) {
+        after = ss_clock();
+        take_amount(after);
+    } else if (level == QUIET) {
         level = NOTHING_MORE;
         self.failures++;
         self.quiet = 0;
     }
-    uint64_t after = ss_clock(), border = level == RECORDS ? after : now;
     close_window(border, taken);
     open_window(border, level);
-    take_amount(after);
     if (level == RECORDS)
         ss_store_release(ss_unsettled_since, border);
     self.share = allowed_share();

@@ -12,6 +12,8 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import SWITCHED, Window
 
 Int64s = NDArray[np.int64]
+# Time (ns) at the end of a quiet window in which all calls are followed again (RESUME_MS in windows.c).
+RESUMED_NS = 50_000_000
 # Time (ns) after all real times, in place of a time that is not known or does not exist. Examples: the end of a window
 # that has not ended, and the begin of the first window without records if the process always had records.
 NEVER = int(np.iinfo(np.int64).max)
@@ -108,6 +110,15 @@ class RecordWindows:
             return 1.0
         times = np.maximum(np.minimum(self.ends, until_ns) - np.maximum(self.begins, since_ns), 0)
         return float(times[chosen].sum() / max(times.sum(), 1))
+
+    def share_resumed(self, since_ns: int) -> tuple[float, float]:
+        """Time in which calls were followed again at the end of quiet windows, as shares (0 to 1) of all windows from
+        ``since_ns`` on that have ended, and of the quiet ones."""
+        ended = (self.begins >= since_ns) & (self.ends < NEVER)
+        took = np.where(ended, self.ends - self.begins, 0)
+        quiet = took[self.quiet]
+        resumed = float(np.minimum(quiet, RESUMED_NS).sum())
+        return resumed / max(int(took.sum()), 1), resumed / max(int(quiet.sum()), 1)
 
     def switching_ns(self, since_ns: int) -> int:
         """The time (ns) of the switches of records from ``since_ns`` on, in which calls that submit work were held up.
