@@ -5,9 +5,8 @@ next ones import their libraries, and the report of the last one is made. Then a
 compared, in both directions, and the first run of each variant with its second one: of these pairs without a change,
 none shares a run with another one. The truth is the program's own clock: its steps beyond ×1.42 are WORSE or BETTER,
 within ×1.1 neither may be said; between these, the direction must be right if one is said. Of one that is said, the
-ratio must be that of the program's clock, but for ×1.42, or ×2 where kernels are counted while they are recorded, which
-makes small ones slower. Prints the first sentence of each pair, right or wrong, and whether the line with the comment
-``changed:`` is named; then totals. Exits 1 if any WORSE or BETTER is wrong.
+ratio must be that of the program's clock, but for ×1.42. Prints the first sentence of each pair, right or wrong, and
+whether the line with the comment ``changed:`` is named; then totals. Exits 1 if any WORSE or BETTER is wrong.
 
 python tests/benchmarks/bench_watch_compare.py [--minutes M] [--rounds N] [--seconds S] [--only REGEX] [--cost PERCENT]
     [--keep FOLDER | --read FOLDER]
@@ -42,7 +41,6 @@ from stallprobes.watch.attribution.findings import WatchFindings  # noqa: E402
 from stallprobes.watch.comparing import run_file  # noqa: E402
 from stallprobes.watch.comparing.compare import compare  # noqa: E402
 from stallprobes.watch.comparing.comparison import RunsComparison  # noqa: E402
-from stallprobes.watch.comparing.measures import WorkUnit  # noqa: E402
 
 PROGRAMS = ROOT / "tests" / "programs" / "compared"
 CPP, TORCH, JAX = "cpp_changes.cu", "torch_changes.py", "jax_changes.py"
@@ -229,8 +227,7 @@ def judged(place: Path, title: str, old: Runs, new: Runs, line: str) -> Judged:
     result = compare(old.runs, new.runs)
     own = sum(map(math.log, new.steps_ns)) / len(new.steps_ns) - sum(map(math.log, old.steps_ns)) / len(old.steps_ns)
     said = {Change.WORSE: 1, Change.BETTER: -1}.get(result.change, 0)
-    most = DECIDED if result.unit is WorkUnit.STEP else math.log(2)
-    right = said == 0 or (said * own > 0 and abs(own) >= NOTHING and abs(math.log(result.ratio or 1) - own) < most)
+    right = said == 0 or (said * own > 0 and abs(own) >= NOTHING and abs(math.log(result.ratio or 1) - own) < DECIDED)
     named = None
     if line and said:
         mark = re.compile(rf"changed: {re.escape(line)}$")

@@ -106,7 +106,7 @@ static void scale_all(bool single)
         if (single)
             scale_words<<<2048, 256, 0, stream>>>((Word<float2> *)on_gpu, NUMBERS / 4, 1); // changed: fp32
         else
-            scale_words<<<2048, 256, 0, stream>>>((Word<__nv_bfloat162> *)on_gpu, NUMBERS / 8, 1);
+            scale_words<<<2048, 256, 0, stream>>>((Word<__nv_bfloat162> *)on_gpu, NUMBERS / 8, 1); // changed: fp32
     check(cudaStreamSynchronize(stream));
 }
 

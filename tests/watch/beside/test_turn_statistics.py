@@ -125,9 +125,9 @@ def test_the_line_that_certainly_grew_most_in_a_step_is_named() -> None:
     slower, same = turns([(14, 28)] * 4), turns([(14, 14)] * 4)
     found = row(slower, lines={NO_AGGRESSOR: off, "spin": on, "dram": off})
     assert found.line == GrownLine(wait, 0.4, 0.7)
-    text = "Of its lines, train.py:42 in step grew most: from 40 to 70 % of the threads' time."
+    text = "Of its lines, train.py:42 in step grew most: 5.60 → 19.6 ms."
     assert row_text(found, BesideUnit.STEP).endswith(text)
-    assert grown_label(found) == "train.py:42 in step 40 → 70 %"
+    assert grown_label(found) == "train.py:42 in step 5.60 → 19.6 ms"
     # In as long a step nothing grew; with few samples it is not certain; a line without samples beside is not known.
     wide = {wait: Figure(0.7, 0.1, 0.9), launch: Figure(0.3, 0.1, 0.9)}
     for made, beside in ((same, on), (slower, wide), (slower, {})):

@@ -18,6 +18,7 @@ from stallprobes.watch.comparing.comparison import Sort
 from stallprobes.watch.comparing.measures import WorkUnit, program_of
 from stallprobes.watch.comparing.places import Place, matched, own_line
 from stallprobes.watch.comparing.spread import Spread
+from stallprobes.watch.cost import WatchCost
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import PhaseDivision
@@ -125,9 +126,12 @@ def test_a_line_that_moved_is_the_same_line() -> None:
     assert names == {"train.py:33 in step", "train.py:54 in step"}
     before = {(Place.of(place(42)), "cuStreamSynchronize"): 1, (Place.of(place(50)), "cuStreamSynchronize"): 2}
     after = {(Place.of(place(52)), "cuStreamSynchronize"): 3}
-    assert [(key[0].line, one, other) for key, one, other in matched(before, after)] == [(52, 2, 3), (42, 1, None)]
+    assert [(was[0].line, key[0].line, one, other) for was, key, one, other in matched(before, after)] == [
+        (50, 52, 2, 3),
+        (42, 42, 1, None),
+    ]
     other_call = {(Place.of(place(50)), "cuCtxSynchronize"): 3}
-    assert [(one, other) for _, one, other in matched(before, other_call)] == [(1, None), (2, None), (None, 3)]
+    assert [(one, other) for *_, one, other in matched(before, other_call)] == [(1, None), (2, None), (None, 3)]
 
 
 def test_steps_that_other_calls_mark_are_compared_by_their_kernels() -> None:
@@ -206,6 +210,37 @@ def test_runs_whose_records_were_lost_are_unsure() -> None:
     result = compare([lost], [new])
     assert result.change is Change.UNSURE
     assert "records of its work were lost" in result.sentence
+
+
+def test_a_line_that_is_gone_has_its_old_number() -> None:
+    # The wait of line 42 is removed, and that of line 44, which has always been there, takes some time now.
+    old = program_run(20 * MS, HOST_AND_GPU, lines={42: 0.6})
+    result = compare([old], [program_run(10 * MS, HOST_AND_GPU, lines={44: 0.005})])
+    assert [item.name for item in result.items if item.sort is Sort.LINE] == ["train.py:42 in step"]
+
+
+def test_records_that_slow_kernels_down_do_not_make_a_change_smaller() -> None:
+    def recorded_in_part(run: WatchFindings, high: float, longer: float) -> WatchFindings:
+        """A run of which a fourth is recorded; its steps are so many times as long there as in all of the time."""
+        (process,) = run.processes
+        (sequence,) = process.sequences
+        assert sequence.step is not None
+        step = sequence.step.changed(ns=round(sequence.step.ns / longer))
+        cost = WatchCost(low=0.0, high=high, compared=0, recorded=0.25, followed=0.25, budget=0.05)
+        return run.changed(processes=(process.changed(cost=cost, sequences=(sequence.changed(step=step),)),))
+
+    old = recorded_in_part(program_run(20 * MS, HOST_AND_GPU), 0.02, 1.0)
+    for high, longer, unit, ratio in (
+        (0.25, 1.8, WorkUnit.STEP, 0.4 / 1.8),
+        (0.02, 1.8, WorkUnit.KERNELS, 0.4),
+        (0.25, 3.0, WorkUnit.KERNELS, 0.4),
+    ):
+        result = compare([old], [recorded_in_part(program_run(8 * MS, HOST_AND_GPU), high, longer)])
+        assert (result.change, result.unit) == (Change.BETTER, unit)
+        assert result.ratio == pytest.approx(ratio, rel=0.02)
+    # Twice as many waits in the same time are no change.
+    same = compare([old], [recorded_in_part(program_run(20 * MS, HOST_AND_GPU), 0.25, 1.9)])
+    assert (same.change, same.unit) == (Change.SAME, WorkUnit.KERNELS)
 
 
 def test_kernels_of_other_sizes_do_other_work() -> None:

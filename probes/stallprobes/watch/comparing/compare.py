@@ -25,7 +25,7 @@ from stallprobes.watch.comparing.measures import (
     most_frequent,
 )
 from stallprobes.watch.comparing.places import Place, matched, own_line
-from stallprobes.watch.comparing.sentence import sentence
+from stallprobes.watch.comparing.sentence import GONE, sentence
 from stallprobes.watch.comparing.spread import Spread
 from stallprobes.watch.division.binned_sums import CLOCK_ERROR
 from stallprobes.watch.division.parts import GPU_PARTS, Bound, Part
@@ -254,14 +254,15 @@ def _items(old: Sequence[MeasuredRun], new: Sequence[MeasuredRun], spread: Sprea
     found = []
     for sort in sorts:
         before, after = (_mean_values([_values(sort, each) for each in side]) for side in (old, new))
-        for (place, function), one, other in matched(before, after):
+        for (was, function), (place, _), one, other in matched(before, after):
             one, other = one or _NOTHING, other or _NOTHING
             lower, higher = sorted((one, other))
             least = max(least_ns, lower.error_ns + higher.error_ns)
             if higher.ns - lower.ns < least or lower.ns > higher.ns * math.exp(-spread.limit):
                 continue
             change = Change.WORSE if other.ns > one.ns else Change.BETTER
-            name = place.text
+            # Where it is gone, the line may be there all the same.
+            name = (was if other.ns <= GONE * one.ns else place).text
             found.append(
                 ItemChange(sort=sort, name=name, function=function, old_ns=one.ns, new_ns=other.ns, change=change)
             )

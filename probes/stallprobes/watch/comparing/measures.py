@@ -35,8 +35,11 @@ _LEAST_COVERED, _FEW_COVERED, _MOST_COVERED, _SEVERAL, _MANY = 0.5, 0.2, 0.8, 3,
 _SAME_NUMBER = 1.5
 # Smallest share of the time of common kernels in kernels of other sizes at which two runs do other work.
 _OTHER_SIZES = 0.2
-# Largest slowdown (relative) by records that is believed.
-_MOST_SLOWED = 0.3
+# Largest slowdown (relative) by records that is believed, and the largest one that is possible.
+_MOST_SLOWED, _POSSIBLY_SLOWED = 0.3, 1.0
+# Smallest factor by which both the step and the rate of kernels must change for the step to be believed where records
+# may have slowed the kernels down: it decides nothing then.
+_LARGE_CHANGE = 1.42
 # Commands that run another program, which their first file names.
 _RUNS_ANOTHER = re.compile(
     r"python[\d.]*|torchrun|accelerate|deepspeed|mpirun|mpiexec|srun|env|sh|bash|timeout|numactl|taskset"
@@ -83,6 +86,12 @@ class MeasuredRun(NamedTuple):
         if cost is None or not 0 < cost.recorded < 1:
             return 0.0
         return min(((cost.low + cost.high) / 2 if cost.compared else cost.high) / cost.recorded, _MOST_SLOWED)
+
+    @property
+    def possibly_slowed(self) -> float:
+        """How much slower (relative) it may be at most while work is recorded."""
+        cost = self.process.cost
+        return 0.0 if cost is None or not 0 < cost.recorded < 1 else min(cost.high / cost.recorded, _POSSIBLY_SLOWED)
 
     @property
     def sm_clock_mhz(self) -> float | None:
@@ -166,8 +175,11 @@ def _measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
         by_rate = MeasuredRun(run, process, sequence, by_kernels, WorkUnit.KERNELS)
         # In windows with records, kernels are rarer than in all of the time.
         agrees = _AGREES * (1 + max(first.slowed, by_rate.slowed))
-        if step is not None and known is not None and 1 / agrees <= step.ns / by_kernels <= agrees:
-            return MeasuredRun(run, process, sequence, step.ns)
+        if step is not None and known is not None:
+            by_step = by_rate._replace(unit_ns=step.ns, unit=WorkUnit.STEP)
+            slowed = _same_mark(step, known) and _differs_by_records(first, by_step, by_rate)
+            if slowed or 1 / agrees <= step.ns / by_kernels <= agrees:
+                return by_step
         for each in (process, first.process):
             if _records_lost(each):
                 return _not_recorded(each)
@@ -187,6 +199,16 @@ def _measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
     if min(numbers) * _SAME_NUMBER < max(numbers):
         return "its kernels are others, and a step has another number of them"
     return MeasuredRun(run, process, sequence, step.ns)
+
+
+def _differs_by_records(first: MeasuredRun, by_step: MeasuredRun, by_rate: MeasuredRun) -> bool:
+    """True if the step of a run changed as the rate of its kernels did, but for what recording them may add.
+
+    Both changed so much that the verdict is the same by either.
+    """
+    step, rate = (math.log(run.unit_ns / first.unit_ns) for run in (by_step, by_rate))
+    most = math.log(_AGREES * (1 + max(first.possibly_slowed, by_rate.possibly_slowed)))
+    return abs(step - rate) <= most and step * rate > 0 and min(abs(step), abs(rate)) >= math.log(_LARGE_CHANGE)
 
 
 def common_kernels(old: ProgramSequence, new: ProgramSequence) -> list[tuple[KernelTime, KernelTime]]:

@@ -35,12 +35,13 @@ def own_line(frame: StackFrame | None) -> StackFrame | None:
 
 def matched(
     old: Mapping[tuple[Place, str], _Value], new: Mapping[tuple[Place, str], _Value]
-) -> Iterator[tuple[tuple[Place, str], _Value | None, _Value | None]]:
-    """Each place of both sides, by its newer line, with its values; None where it is missing.
+) -> Iterator[tuple[tuple[Place, str], tuple[Place, str], _Value | None, _Value | None]]:
+    """Each place of both sides with its values: as it was and as it is, the same where it is on one side alone, whose
+    value is None on the other.
 
     A line that only one side has is the nearest one of the same function, with the same call, that only the other has.
     """
-    yield from ((key, value, new[key]) for key, value in old.items() if key in new)
+    yield from ((key, key, value, new[key]) for key, value in old.items() if key in new)
     gone, come = (
         {key: value for key, value in side.items() if key not in other} for side, other in ((old, new), (new, old))
     )
@@ -52,6 +53,6 @@ def matched(
     )
     for _, before, after in pairs:
         if before in gone and after in come:
-            yield after, gone.pop(before), come.pop(after)
-    yield from ((key, value, None) for key, value in gone.items())
-    yield from ((key, None, value) for key, value in come.items())
+            yield before, after, gone.pop(before), come.pop(after)
+    yield from ((key, key, value, None) for key, value in gone.items())
+    yield from ((key, key, None, value) for key, value in come.items())

@@ -15,7 +15,7 @@ from stallprobes.watch.reading.kernel_names import kernel_label
 # Share of the largest change in time from which a place of waits is named rather than a line, a kernel or a part.
 _MOST_OF_CHANGE = 0.5
 # Largest time of an item, as a share of what it was, that counts as gone.
-_GONE = 0.02
+GONE = 0.02
 # Words before the change of an item.
 _BEGINS = {
     Sort.WAIT: "waits at ",
@@ -87,11 +87,11 @@ def item_text(item: ItemChange) -> str:
     """What changed of an item: ``waits at train.py:42 in step are gone``, ``copies 3.10 ms → 1.20 ms``."""
     name = kernel_label(item.name) if item.sort is Sort.KERNEL else item.name
     name = f"{name} launches" if item.sort is Sort.LAUNCH else name
-    if item.sort is Sort.WAIT and item.new_ns <= _GONE * item.old_ns:
+    if item.sort is Sort.WAIT and item.new_ns <= GONE * item.old_ns:
         return f"waits at {name} are gone"
-    if item.old_ns <= _GONE * item.new_ns:
+    if item.old_ns <= GONE * item.new_ns:
         return f"{_BEGINS[item.sort]}{name} {duration_ns(item.new_ns)}, which is new"
-    if item.new_ns <= _GONE * item.old_ns:
+    if item.new_ns <= GONE * item.old_ns:
         return f"{_BEGINS[item.sort]}{name} {duration_ns(item.old_ns)}, which is gone"
     return f"{_BEGINS[item.sort]}{name} {duration_ns(item.old_ns)} → {duration_ns(item.new_ns)}"
 
