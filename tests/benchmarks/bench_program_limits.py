@@ -25,7 +25,7 @@ import limit_programs
 # An H200's peaks: operations a second by unit, and bytes a second of its memory (data sheet, without sparsity).
 PEAKS = {"tensor": 989.4e12, "fp32": 66.9e12, "dram": 4.8e12}
 # What a program takes beside its --seconds (s).
-START_S = 15.0
+START_S = 20.0
 SHOWN = ("graphics", "sm_active", "occupancy", "dram", "tensor", "fp32", "fp64", "fp16", "integer")
 
 

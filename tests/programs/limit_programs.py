@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import GPT2Config, GPT2LMHeadModel
 
 
 class Work(NamedTuple):
@@ -50,6 +49,8 @@ class Block:
 
 def training(batch: int, length: int, is_bf16: bool, **config: Any) -> Work:
     """A training of GPT-2 in FP32 without TF32, or with autocast to bfloat16."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
     torch.set_float32_matmul_precision("highest")
     with torch.device("cuda"):
         model = GPT2LMHeadModel(GPT2Config(**config)).train()
@@ -72,6 +73,8 @@ def training(batch: int, length: int, is_bf16: bool, **config: Any) -> Work:
 
 def generation(width: int, layers: int, words: int = 32) -> Work:
     """The library's own text generation for one sentence."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
     sizes = {"n_embd": width, "n_layer": layers, "n_head": width // 128, "vocab_size": 32000}
     with torch.device("cuda"):
         model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=1)).bfloat16().eval()

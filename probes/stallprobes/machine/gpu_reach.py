@@ -19,8 +19,8 @@ from stallprobes.files.codec import Document, Text, about
 
 # Schema of a calibration, with the number of its version.
 SCHEMA: Final = "stallscope.calibration/1"
-# File with calibrations of models of GPUs, which tests/benchmarks/bench_kernel_limits.py measured. Of two measurements
-# of memory (81 and 88 %), the lower is there.
+# File with calibrations of models of GPUs by `stallscope calibrate`, the lower value of two GPUs; that of FP16 is by
+# tests/benchmarks/bench_kernel_limits.py, since the load of a calibration reaches less (79 %).
 FILE = Path(__file__).with_name("gpu_reach.json")
 # Names of the counters with which a unit of the GPU is busy: a share of the time, or of its bandwidth.
 UNITS = ("dram", "tensor", "fp32", "fp64", "fp16", "integer")

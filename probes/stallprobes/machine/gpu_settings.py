@@ -1,7 +1,7 @@
 """Settings and states of GPUs that make kernels or copies slower: clocks, power limit, and the link of PCIe.
 
 NVML has no function that returns locked clocks (nvmlDeviceSetGpuLockedClocks). They show in a clock that stays below
-its maximum under load without a reason.
+its maximum under load without a reason. CUPTI has one from CUDA 13.4 on (cuptiClockControlGetStatus), in a context.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_two_busy_units_are_both_named() -> None:
     assert found is not None
     assert (found.limit, found.units) == (Limit.SEVERAL, ("dram", "tensor"))
     # Not by the integer units: they reach more than the others, and are used for less of that.
-    found = limit_of([{**measured(100, 98, 30, 0, 50, 0.52 * 100), "integer": 58.0}] * 3, H200)
+    found = limit_of([{**measured(100, 98, 30, 0, 62, 52), "integer": 58.0}] * 3, H200)
     assert found is not None
     assert (found.limit, found.units) == (Limit.SEVERAL, ("fp32", "dram"))
 
@@ -96,10 +96,10 @@ def test_a_shared_gpu_has_no_limit_of_one_process() -> None:
     assert found.limit is Limit.SHARED
 
 
-@pytest.mark.parametrize(("count", "decided"), [(3, 0.0), (6, 0.4), (20, 0.8), (300, 0.95)])
+@pytest.mark.parametrize(("count", "decided"), [(3, 0.0), (6, 0.35), (20, 0.75), (300, 0.95)])
 def test_kernels_of_a_hundredth_of_the_time_have_a_limit_when_enough_samples_agree(count: int, decided: float) -> None:
     """Programs whose kernels run for 0.6 to 12 % of the time, other each second, as their seeds draw it."""
-    limits = {Limit.DRAM: 0.6 * 0.81, Limit.TENSOR: 0.6 * 0.93, Limit.FP32: 0.6 * 0.77}
+    limits = {unit: 0.6 * H200[unit].value for unit in (Limit.DRAM, Limit.TENSOR, Limit.FP32)}
     wrong, clear, known_ones = [], 0, 0
     for seed in range(300):
         random = Random(seed)
