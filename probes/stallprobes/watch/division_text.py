@@ -74,8 +74,7 @@ _LEAST_OFF_CPU = 0.1
 # Smallest share at which a part counts as all in the text: of a line in the sampled launches of a kernel, and of a line
 # where other threads have Python's global lock.
 _NEARLY_ALL = 0.95
-# Smallest time between a kernel and the next operation, as a share of the mean duration of the kernel, that its sentence
-# has.
+# Smallest time between a kernel and the next operation that its sentence has, as a share of the kernel's mean duration.
 _MUCH_BETWEEN = 0.1
 # Smallest share at which the text names a line where other threads have Python's global lock. The share is of the time
 # for which the holder of the lock is known.

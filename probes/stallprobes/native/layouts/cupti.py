@@ -290,8 +290,8 @@ class CallbackData(ctypes.Structure):
 class Activity(ctypes.Structure):
     """A record of any kind from the decoder; 0 in members that the kind does not have.
 
-    ``name``, ``blocks``, ``shape`` (as in a watch file) and ``local`` belong to a kernel, ``source_device`` and ``target_device``
-    to a peer copy, ``thread`` to a driver call or to an overhead with a thread.
+    ``name``, ``blocks``, ``shape`` (as in a watch file) and ``local`` belong to a kernel, ``source_device`` and
+    ``target_device`` to a peer copy, ``thread`` to a driver call or to an overhead with a thread.
     """
 
     kind: UInt32

@@ -135,8 +135,8 @@ class KernelLaunches:
 
 
 def _shaped(kernel: KernelTime, shape: int, local: int, limits: GpuLimits | None) -> KernelTime:
-    """A kernel with the shape of its blocks (WatchRecord.thread), the local memory of a thread, and how much of its GPU it
-    fills."""
+    """A kernel with the shape of its blocks (WatchRecord.thread), the local memory (bytes) of a thread, and how much of
+    its GPU it fills."""
     threads, registers, shared = (shape & 0x3FF) + 1, shape >> 10 & 0xFF, (shape >> 18) * 16
     kernel = kernel.changed(threads=threads, registers=registers, local_bytes=local)
     at_once = 0 if limits is None else limits.blocks_at_once(threads, registers, shared)
