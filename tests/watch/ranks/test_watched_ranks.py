@@ -92,7 +92,7 @@ def test_ranks_that_run_are_matched_and_their_waits_are_those_that_they_had(
         works = [work for call in waits if call.cause is WaitCause.GPU_WORK for work in call.evidence.work]
         assert any(work.rank == "rank 1" and is_nccl(work.name) for work in works)
     if not slow and max(truths.values()) < 2 * min(truths.values()):
-        assert ranks_texts(found.processes) == []
+        assert not any("NCCL" in text for text in ranks_texts(found.processes))
 
 
 def test_a_rank_alone_says_that_nobody_else_is_watched(stand_in: StandIn, tmp_path: Path) -> None:
