@@ -400,7 +400,7 @@ TIMELINE_ACTIONS = (
         _added("trace_following", "N", "next", "Show the next trace of the recording.", 3, replay_only=True),
     ),
     *_GO_TO,
-    _added("trace_export", "E", "export", "Write the span to a file: text, SVG, or for Perfetto.", 13),
+    _added("trace_export", "E", "export", "Write the span to a file for Perfetto.", 13),
     *_PROBE_SCREEN_ACTIONS,
 )
 
