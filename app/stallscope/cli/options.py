@@ -258,13 +258,6 @@ csv = output_file(
     "--csv", help="Write the figures to FILE as CSV, a line for each probe or cell, phase and operation; times in ns."
 )
 prometheus = output_file("--prometheus", help="Write metrics for node_exporter's textfile collector.")
-prometheus_full = click.option(
-    "--prometheus-full",
-    is_flag=True,
-    help="With --prometheus: the latencies and ratios of each phase and percentile too, ten times as many series.",
-)
-
-
 reference = click.option(
     "--reference",
     shell_complete=completers.references,
