@@ -25,7 +25,7 @@ from stallprobes.native.layouts.cupti import CopyKind, RecordKind  # noqa: E402
 from stallprobes.records.rows import CALL, OVERHEAD, TENURE, WORK  # noqa: E402
 from stallprobes.traces import chrome  # noqa: E402
 from stallprobes.traces.chrome import TitledTrace  # noqa: E402
-from stallprobes.traces.ranking import ranked_calls  # noqa: E402
+from stallprobes.traces.ranking import slowest_row  # noqa: E402
 from stallprobes.traces.trace import Trace, TracedProbe, TraceNames  # noqa: E402
 
 PERIOD_NS = 1_000_000
@@ -116,7 +116,7 @@ def main() -> None:
 
     report("file for Perfetto", plain)
     report("the same, .gz", packed)
-    report("ranking", lambda: f"{len(ranked_calls(trace, 5))} calls")
+    report("slowest call", lambda: f"row {slowest_row(trace)}")
 
 
 if __name__ == "__main__":
