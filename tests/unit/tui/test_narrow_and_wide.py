@@ -64,7 +64,7 @@ def _row(name: str, role: Role, mark: str = "") -> ProbeRow:
 def test_the_keys_of_all_aggressors_stay_visible_in_the_lowest_screen(aggressors: int) -> None:
     rows = [_row(f"pageable D2H {number}", Role.AGGRESSOR, "dim") for number in range(aggressors)]
     victims = [_row(f"victim {number}", Role.VICTIM, "bad" if number == 5 else "") for number in range(6)]
-    sizes = layout(60, 18, aggressors + 9)
+    sizes = layout(18, aggressors + 9)
     assert sizes.table is not None
     lines, table = _table([*rows, *victims], "victim 0", 60, sizes.table)
     assert len(lines) <= sizes.table
@@ -87,8 +87,8 @@ def test_labels_of_the_axis_are_whole() -> None:
         assert {part.strip() for part in labels.split("╵")[1:]} <= known
 
 
-def test_a_large_screen_shows_several_probes_and_a_longer_log() -> None:
-    small, large = layout(160, 48, 10), layout(250, 70, 10)
+def test_a_large_screen_shows_higher_plots_and_a_longer_log() -> None:
+    small, large = layout(48, 10), layout(70, 10)
     assert large.log > small.log
     assert large.histograms > small.histograms
     assert large.heat_map > small.heat_map
