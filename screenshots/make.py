@@ -3,8 +3,8 @@
 Replays each file of ``screenshots/recordings`` on the screen, without a terminal, and writes
 
     PATTERN.svg          the monitor just before the stall ends, on the victim that stalls
-    PATTERN-trace.svg    of a recording with the timeline, instead: its trace of the longest stall
-    timeline.svg         the screen of the first of these traces
+    PATTERN-trace.svg    of a recording with the timeline, instead: the trace of its longest stall
+    timeline.svg         what follows in the first of these traces
     explain.svg          the explanation, over the first recording
     picker.svg           the patterns to pick from, over the first recording
     matrix.svg           a recorded check of two H200s, the worst first
@@ -55,8 +55,6 @@ from stallprobes.recording.observation import ProbeSet  # noqa: E402
 from stallprobes.recording.recording import Recording  # noqa: E402
 from stallprobes.traces.trace import Trace  # noqa: E402
 from stallprobes.watch.live.recording import WatchRecording  # noqa: E402
-from stallprobes.wording.trace_wording import TracePicture  # noqa: E402
-from stallscope.report.trace_svg import trace_svg  # noqa: E402
 from stallscope.tui.app import StallscopeApp  # noqa: E402
 from stallscope.tui.matrix.controller import MatrixController, MatrixState  # noqa: E402
 from stallscope.tui.matrix.screen import MatrixScreen  # noqa: E402
@@ -69,6 +67,7 @@ from stallscope.tui.settings import Settings  # noqa: E402
 from stallscope.tui.sources.replay import ReplaySource  # noqa: E402
 from stallscope.tui.sources.watch_replay import WatchReplaySource  # noqa: E402
 from stallscope.tui.timeline.screen import TimelineScreen  # noqa: E402
+from stallscope.tui.timeline.traces import RecordedTraces  # noqa: E402
 from stallscope.tui.watch.call_table import WatchTable  # noqa: E402
 from stallscope.tui.watch.screen import WatchScreen  # noqa: E402
 
@@ -101,7 +100,6 @@ WATCHED = (
     Watched("watch", RECORDINGS / "watch" / "pageable-copies.rec", 4.0, "python pageable_copies.py", ("down",)),
     Watched("watch-training", RECORDINGS / "watch" / "training.rec", 3600.0, "python3 image_training.py", ("K",)),
 )
-TRACE_WIDTH = 1200
 TIMELINE_STEPS = 5
 BEFORE_OFF_S = 0.3
 BEFORE_ON_S, AFTER_ON_S, STEP_S, HOLD_S = 1.2, 4.2, 0.3, 3.0
@@ -350,32 +348,13 @@ def title_of(recording: Recording, probe_set: ProbeSet) -> str:
     return " · ".join((probe_set.title, gpu_label(probe_set), *probe_set.details, when))
 
 
-def stalled_span(trace: Trace) -> tuple[int, int]:
-    """When the call of the trigger or the most unusual one began, and when it and its delay ended, in ns."""
-    picture, trigger = TracePicture(trace), trace.trigger
-    if picture.call is None:
-        # A call in flight is no row.
-        return (trace.begin_ns, trace.end_ns) if trigger is None else (trigger.began_ns, trigger.returned_ns)
-    began_ns, returned_ns = trace.calls[picture.call][["began_ns", "returned_ns"]].tolist()
-    delay = picture.delay
-    return began_ns, max(returned_ns, 0 if delay is None else delay.start_ns)
-
-
-def draw_trace(recording: Recording) -> dict[str, str]:
-    """The picture of the trace with the longest stall; none without a trace."""
-    stalls = []
-    for each in recording.traces():
-        trace = recording.trace(each.number)
-        begin_ns, end_ns = stalled_span(trace)
-        stalls.append((end_ns - begin_ns, -each.number, begin_ns, end_ns, trace, each.at_s))
-    if not stalls:
-        return {}
-    ns, _, begin_ns, end_ns, trace, at_s = max(stalls, key=lambda stall: stall[:2])
-    probe_set = next(recording.play(recording.number_at(at_s))).probe_set
-    # As much before the stall and after it as it took.
-    part = trace.between(max(begin_ns - ns, trace.begin_ns), min(end_ns + ns, trace.end_ns))
-    name = f"{probe_set.pattern or 'recording'}-trace"
-    return {name: trace_svg(part, width=TRACE_WIDTH, dark=True, title=title_of(recording, probe_set))}
+def stall_ns(trace: Trace) -> int:
+    """How long the call of the trigger took, or until the GPU started its work, if that was longer."""
+    trigger, call = trace.trigger, trace.trigger_call()
+    if trigger is None:
+        return 0
+    starts = trace.work_of(call)["start_ns"].tolist() if call is not None else []
+    return int(max([trigger.returned_ns, *starts])) - trigger.began_ns
 
 
 class Stage:
@@ -504,7 +483,7 @@ async def draw(file: Path, first: bool) -> dict[str, str]:
     recording = Recording(file)
     stage = Stage(recording)
     if recording.traces():
-        return {**draw_trace(recording), **(await draw_timeline(stage) if first else {})}
+        return await draw_traces(stage, first)
     made: dict[str, str] = {}
     async with stage.open():
         stage.monitor.action_change_span(-1)
@@ -526,19 +505,33 @@ async def draw(file: Path, first: bool) -> dict[str, str]:
     return made
 
 
-async def draw_timeline(stage: Stage) -> dict[str, str]:
-    """The screen of a recording's first trace."""
+async def draw_traces(stage: Stage, first: bool) -> dict[str, str]:
+    """The timeline of a recording at the trace of its longest stall; of the first recording also what follows."""
+    recording, made = stage.recording, {}
+    longest = max(recording.traces(), key=lambda each: stall_ns(recording.trace(each.number)))
     async with stage.open():
-        await stage.go_to(stage.recording.traces()[0].at_s)
+        await stage.go_to(longest.at_s)
         stage.monitor.action_open("timeline")
         while not isinstance(screen := stage.app.screen, TimelineScreen) or screen.cursor.trace is None:
             await stage.settle()
-        # To what follows the stall.
-        for _ in range(TIMELINE_STEPS):
-            screen.action_trace_pan(1)
-        screen.draw()
-        await stage.settle()
-        return {"timeline": still(stage.strips(), stage.ground, f"timeline · {stage.title}")}
+        assert stage.monitor.state.probe_set is not None
+        # Of several traces near to each other, another one may have been opened.
+        assert isinstance(screen.traces, RecordedTraces)
+        screen.action_trace_recorded(longest.number - (screen.traces.number or 0))
+        title = f"timeline · {stage.title}"
+        made[f"{stage.monitor.state.probe_set.pattern}-trace"] = await drawn(stage, screen, title)
+        if first:
+            for _ in range(TIMELINE_STEPS):
+                screen.action_trace_pan(1)
+            made["timeline"] = await drawn(stage, screen, title)
+    return made
+
+
+async def drawn(stage: Stage, screen: TimelineScreen, title: str) -> str:
+    """The picture of the timeline as it is now."""
+    screen.draw()
+    await stage.settle()
+    return still(stage.strips(), stage.ground, title)
 
 
 async def draw_watch(watched: Watched) -> dict[str, str]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,17 @@ TESTS = Path(__file__).parent
 PROBES = TESTS.parent / "probes"
 # Folders of tests that mostly wait, in the order in which they run.
 WAITING = {name: number for number, name in enumerate(("screen", "watch", "engine", "cli", "browser"))}
+# Folders whose tests are marked ``quick``: they compute, and start, compile and wait for little.
+QUICK = ("unit", "watch/attribution", "watch/causes", "watch/division")
+# Folders and modules of these whose tests are not: each module takes 3 s or more of a processor, or starts processes.
+NOT_QUICK = (
+    *(f"unit/{name}" for name in ("engine", "files", "measurement", "native", "recording", "report")),
+    *(f"unit/test_{name}.py" for name in ("doctor", "library", "mutants", "recorded_logs", "recorded_verdicts")),
+    *(f"unit/matrix/test_{name}.py" for name in ("check_document", "compare", "merge")),
+    *("unit/tui/test_demo_tour.py", "unit/verdicts/test_idle_on_a_noisy_server.py"),
+    *(f"watch/attribution/test_{name}.py" for name in ("replayed_streams", "stream_numbers")),
+    *(f"watch/division/test_{name}.py" for name in ("divided_instants", "divider", "recorded_divisions")),
+)
 # Variables by which the program, Rich and Textual choose what they print.
 _CHANGES_OUTPUT = re.compile(
     r"(CI|COLUMNS|LINES|COLORTERM|NO_COLOR|FORCE_COLOR|(CLICOLOR|LC_|LANG|TTY_|TEXTUAL|RICH_)\w*)$"
@@ -127,8 +138,23 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def is_quick(module: Path) -> bool:
+    """True if the tests of ``module`` are marked ``quick``."""
+
+    def is_below(places: Iterable[str]) -> bool:
+        return any(module == TESTS / place or TESTS / place in module.parents for place in places)
+
+    return is_below(QUICK) and not is_below(NOT_QUICK)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked ``gpu`` where they cannot run, and order the modules for several processes."""
+    """Mark the quick tests, skip those marked ``gpu`` where they cannot run, and order the modules for several
+    processes."""
+    quick = {path: is_quick(path) for path in {item.path for item in items}}
+    for item in items:
+        if quick[item.path]:
+            item.add_marker(pytest.mark.quick)
     # Several tests at a time would disturb each other's measurements.
     parallel = "PYTEST_XDIST_WORKER" in os.environ
     if parallel:

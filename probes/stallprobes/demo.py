@@ -118,7 +118,7 @@ def worst_verdict(analyzer: Analyzer, since_s: float) -> Verdict:
     slower = [verdict for verdict in verdicts if verdict.kind.is_slowdown and verdict.kind is not VerdictKind.HOST]
     if slower:
         return max(slower, key=lambda verdict: verdict.weight)
-    rows = [row for row in analyzer.monitor_view(None, strip=0, plots=0).rows if row.name in probes]
+    rows = [row for row in analyzer.monitor_view(None, strip=0).rows if row.name in probes]
     row = max(rows, key=lambda candidate: candidate.ratio or 0.0)
     return Verdict(row.name, row.phase, row.quantile, row.baseline_ns, row.now_ns, row.ratio, VerdictKind.QUIET, "")
 

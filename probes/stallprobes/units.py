@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+# Units of sizes (bytes), the largest first.
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
 
 def three(value: float) -> str:
     """``value`` with three significant digits and without an exponent."""
@@ -49,6 +52,14 @@ def rounded(value: float) -> float:
 def format_count(value: int) -> str:
     """An integer with its digits in groups: ``12 345``."""
     return f"{value:,}".replace(",", " ")
+
+
+def size_text(size: int) -> str:
+    """A number of bytes: ``4 bytes``, ``1.5 KiB``, ``256 MiB``."""
+    for unit, name in _SIZES:
+        if size >= unit:
+            return f"{size / unit:.1f}".removesuffix(".0") + f" {name}"
+    return plural(size, "byte")
 
 
 def plural(number: int, noun: str) -> str:

@@ -25,10 +25,8 @@ from stallprobes.native.layouts.cupti import CopyKind, RecordKind  # noqa: E402
 from stallprobes.records.rows import CALL, OVERHEAD, TENURE, WORK  # noqa: E402
 from stallprobes.traces import chrome  # noqa: E402
 from stallprobes.traces.chrome import TitledTrace  # noqa: E402
-from stallprobes.traces.ranking import ranked_calls  # noqa: E402
+from stallprobes.traces.ranking import slowest_row  # noqa: E402
 from stallprobes.traces.trace import Trace, TracedProbe, TraceNames  # noqa: E402
-from stallscope.report.trace_svg import trace_svg  # noqa: E402
-from stallscope.report.trace_text import trace_text  # noqa: E402
 
 PERIOD_NS = 1_000_000
 SLICE_NS, CHANGE_NS = 2_000_000, 80_000
@@ -118,9 +116,7 @@ def main() -> None:
 
     report("file for Perfetto", plain)
     report("the same, .gz", packed)
-    report("ranking", lambda: f"{len(ranked_calls(trace, 5))} calls")
-    report("text, 160 columns", lambda: f"{len(trace_text(trace, width=160))} characters")
-    report("SVG", lambda: f"{len(trace_svg(trace)) / 1e3:.0f} kB")
+    report("slowest call", lambda: f"row {slowest_row(trace)}")
 
 
 if __name__ == "__main__":

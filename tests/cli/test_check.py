@@ -322,12 +322,6 @@ def test_with_force_files_are_replaced_and_the_old_one_is_read_first(
     assert check_file.load(file).fingerprint["driver"] == "590.2"
 
 
-def test_all_metrics_need_a_file_for_them(stallscope_command: Command) -> None:
-    done = stallscope_command("check", "--sim", "--prometheus-full", mode="never")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "stallscope: --prometheus-full needs --prometheus FILE\n"
-
-
 def test_a_prometheus_file_replaces_the_previous_one(stallscope_command: Command, tmp_path: Path) -> None:
     file = str(tmp_path / "check.prom")
     for _ in range(2):

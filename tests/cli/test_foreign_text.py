@@ -104,16 +104,6 @@ def test_a_hostile_argument(stallscope_command: Command, arguments: tuple[str, .
     assert clean(done)
 
 
-def test_a_hostile_profile(stallscope_command: Command, tmp_path: Path) -> None:
-    profile = tmp_path / "a.toml"
-    quoted = json.dumps(READABLE)
-    for text in (f"base = {quoted}", f"{quoted} = 1", f"base = 'h200'\nsource = {quoted}\nx = 1"):
-        profile.write_text(text, encoding="utf-8")
-        done = stallscope_command("run", "launch", "--sim", str(profile))
-        assert done.returncode == 2
-        assert clean(done)
-
-
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A recording with every forbidden character, and one with those that JSON readers accept."""

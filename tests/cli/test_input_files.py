@@ -35,7 +35,6 @@ COMMANDS = {
 # What takes the name of something that is known, or a file.
 OTHERS = {
     "--reference": (("show", CHECK, "--reference", f"{FIFO}.json"), f"{FIFO}.json {REASON}"),
-    "--sim": (("run", "launch", "--sim", f"{FIFO}.toml"), f"{FIFO}.toml {REASON}"),
     "STALLSCOPE_SETTINGS": (("explain", "launch-storm"), f"{FIFO} {REASON}; correct it, or give --lang"),
 }
 
@@ -54,7 +53,7 @@ def test_the_parameters_with_an_input_file_are_known() -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with a check, and named pipes that have no writer."""
     monkeypatch.chdir(tmp_path)
-    for name in (FIFO, f"{FIFO}.json", f"{FIFO}.toml"):
+    for name in (FIFO, f"{FIFO}.json"):
         os.mkfifo(name)
     check_file.save(matrices.made_up(1), CHECK)
     return tmp_path

@@ -78,7 +78,7 @@ def test_without_a_victim_it_keeps_the_trace_of_the_longest_call(
     assert ended.value.code in (0, None)
     trace = Recording(file).trace(0)
     assert trace.trigger is not None
-    call = trace.calls[trace.call_of(trace.trigger.probe, trace.trigger.began_ns)]
+    call = trace.calls[trace.trigger_call()]
     assert "D2H 4 bytes" in trace.probes[trace.trigger.probe].ops[int(call["op"])]
 
 

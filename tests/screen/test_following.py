@@ -16,8 +16,9 @@ from stallprobes.recording.observation import EngineCondition
 from stallprobes.recording.recording import Recording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.explain import Explain
+from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.monitor.heatmap import HeatMap
-from stallscope.tui.monitor.multiples import Multiples
+from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.replay import ReplaySource
@@ -60,7 +61,7 @@ async def test_without_a_selection_the_panels_show_the_victim_that_stalls(shared
         await stalled(pilot)
         await until(pilot, lambda: monitor(pilot).state.focus_name == STALLS)
         assert not monitor(pilot).state.selected
-        await until(pilot, lambda: "▸b d2d@secondary" in shown(pilot))
+        await until(pilot, lambda: "▸b ■ d2d@secondary" in shown(pilot))
         await pilot.press("e")
         screen = pilot.app.screen
         assert isinstance(screen, Explain)
@@ -100,10 +101,9 @@ async def test_the_arrows_and_a_click_select_and_an_aggressors_key_and_box_do_no
         await pilot.press("down")
         assert monitor(pilot).state.selected
         await pilot.press("w")
-        panel = monitor(pilot).query_one(Multiples)
-        await until(pilot, lambda: panel.targets)
-        (begin,) = (begin for begin, _, name in panel.targets[0] if name == "host")
-        await pilot.click("#histograms", offset=(begin + 1, 0))
+        table = monitor(pilot).query_one(ProbeTable)
+        ends = {name: (end - 1, line) for line, spans in enumerate(table.targets) for _, end, (name, _) in spans}
+        await pilot.click("#lists", offset=ends["host"])
         assert (monitor(pilot).state.focus_name, monitor(pilot).state.selected) == ("host", True)
 
 
@@ -131,15 +131,6 @@ async def test_a_frozen_view_stays_and_follows_when_it_moves_again(shared: Share
         assert monitor(pilot).state.focus_name == "launch"
         await pilot.press("p")
         await until(pilot, lambda: monitor(pilot).state.focus_name == STALLS)
-
-
-async def test_all_victims_are_side_by_side_with_names_and_states(shared: SharedMonitor) -> None:
-    async with shared.as_at_first() as pilot:
-        await stalled(pilot)
-        await until(pilot, lambda: "▸b d2d@secondary" in shown(pilot))
-        await until(pilot, lambda: shown(pilot).count("╵100ns") == 4)
-        for words in (" a launch", " c d2h-pinned", " h host"):
-            assert words in shown(pilot)
 
 
 async def test_the_log_says_what_is_measured_then_the_first_key_then_the_next_steps_to_the_remedy() -> None:
@@ -239,7 +230,7 @@ async def test_escape_returns_from_a_remedy_to_the_probes_before(shared: SharedM
 
 async def test_escape_closes_the_larger_histogram_before_it_leaves_a_remedy(shared: SharedMonitor) -> None:
     def heights(pilot: Pilot[None]) -> tuple[int, int]:
-        return monitor(pilot).query_one(HeatMap).size.height, monitor(pilot).query_one(Multiples).size.height
+        return monitor(pilot).query_one(HeatMap).size.height, monitor(pilot).query_one(Histograms).size.height
 
     async with shared.as_at_first() as pilot:
         heat_map, histograms = heights(pilot)

@@ -52,15 +52,15 @@ from stallscope.tui.actions import MATRIX_ACTIONS, available, help_lines
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
 from stallscope.tui.common.help import Help
-from stallscope.tui.common.lines import Paragraphs, length, paragraph_lines
+from stallscope.tui.common.lines import length, paragraph_lines
+from stallscope.tui.matrix.block import SymbolBlock
 from stallscope.tui.matrix.cell import CellScreen
 from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixState, suggestion
 from stallscope.tui.matrix.cursor import KEYS, MatrixCursor
-from stallscope.tui.matrix.grid import Grid, GridView, grid_layout, grid_lines
 from stallscope.tui.matrix.header import head_lines, head_view
 from stallscope.tui.matrix.known_checks import Unmeasured, reference_view
 from stallscope.tui.matrix.screen import Differences, MatrixScreen
-from stallscope.tui.matrix.view_model import CellValue, MatrixView
+from stallscope.tui.matrix.view_model import MatrixView
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import LiveSource
@@ -204,10 +204,6 @@ async def test_what_changed(size: tuple[int, int]) -> None:
     assert_snapshot(f"matrix-compared-{size[0]}x{size[1]}", text_of(await strips(compared(), size)))
 
 
-async def test_the_table_of_figures() -> None:
-    assert_snapshot("matrix-figures-120x36", text_of(await strips(ON_THE_TABLE, (120, 36), key("check_figure"))))
-
-
 @pytest.mark.parametrize(("name", "keys"), [("cell", ("enter",)), ("help", ("question_mark",))])
 async def test_what_lies_over_it(name: str, keys: tuple[str, ...]) -> None:
     assert_snapshot(f"matrix-{name}-120x36", text_of(await strips(ON_THE_TABLE, (120, 36), *keys)))
@@ -275,18 +271,6 @@ async def test_palette_help_and_last_line_have_the_actions() -> None:
 # Looking around.
 
 
-# The table of figures, in the order of the check.
-TABLE = MatrixCursor(CellValue.JUDGED, worst_first=False, key=("launch", "spin"))
-
-
-async def show_table(pilot: Pilot[None]) -> MatrixScreen:
-    seen = screen(pilot)
-    seen.cursor = TABLE
-    seen.draw()
-    await until(pilot, lambda: pilot.app.screen.query_one("#below").size.height > 0)
-    return seen
-
-
 async def test_it_opens_at_the_worst_cell_and_the_selected_cell_moves() -> None:
     async with looking(ON_THE_TABLE, (80, 24)) as pilot:
         seen = screen(pilot)
@@ -310,32 +294,13 @@ async def test_it_opens_at_the_worst_cell_and_the_selected_cell_moves() -> None:
         assert seen.cursor.key == ("d2h-pinned", "host-alloc-free")
 
 
-async def test_in_the_table_what_is_seen_follows_the_selected_cell() -> None:
-    async with looking(ON_THE_TABLE, (80, 24)) as pilot:
-        seen = await show_table(pilot)
-        await pilot.press("down", "right", "right")
-        assert seen.cursor.key == ("d2d", "d2h-pinned-large")
-        await pilot.press("end")
-        assert seen.cursor.key == ("d2d", "context-churn")
-        assert seen.cursor.first[1] > 0
-        assert "context" in shown(pilot)
-        await pilot.press("home")
-        assert seen.cursor.key == ("d2d", QUIET)
-        assert "call p50" in shown(pilot)
-
-
-@pytest.mark.parametrize("table", [False, True], ids=["block", "table"])
-async def test_a_click_chooses_a_cell_and_another_one_enters_it(table: bool) -> None:
+async def test_a_click_chooses_a_cell_and_another_one_enters_it() -> None:
     async with looking(ON_THE_TABLE) as pilot:
-        if table:
-            await show_table(pilot)
-        grid = screen(pilot).query_one(Grid)
-        at = grid.view.layout(*grid.size)
-        wanted = grid.view.key(2, grid.view.pinned + 1)
-        where = (at.label + (grid.view.pinned + 1) * at.cell + 1, int(table) + at.head + 2 * at.each)
-        await pilot.click("#grid", offset=where)
-        assert screen(pilot).cursor.key == wanted
-        await pilot.click("#grid", offset=where)
+        block = screen(pilot).query_one(SymbolBlock)
+        where = (block.view.layout(*block.size).label + 3, 3)
+        await pilot.click("#block", offset=where)
+        assert screen(pilot).cursor.key == block.view.key(2, 1)
+        await pilot.click("#block", offset=where)
         assert isinstance(pilot.app.screen, CellScreen)
 
 
@@ -349,19 +314,16 @@ async def test_a_click_on_the_last_line_does_what_the_key_does() -> None:
         await until(pilot, lambda: is_open(pilot, Prompt))
 
 
-@pytest.mark.parametrize("value", [CellValue.SYMBOLS, CellValue.JUDGED])
-async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone(value: CellValue) -> None:
+async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone() -> None:
     async with looking(MatrixState(REFERENCE, unmeasured=Unmeasured.REFERENCE), (60, 18)) as pilot:
         seen = screen(pilot)
-        seen.cursor = replace(seen.cursor, value=value)
-        seen.draw()
         before = seen.cursor.key
-        grid = seen.query_one(Grid)
+        block = seen.query_one(SymbolBlock)
         await until(pilot, lambda: not seen.changed)
         for steps, sideways in ((1, True), (1, True), (-1, True), (99, False), (99, True)):
-            seen.on_wheel_widget_turned(Grid.Turned(0, steps, sideways))
+            seen.on_wheel_widget_turned(SymbolBlock.Turned(0, steps, sideways))
         assert seen.cursor.key == before
-        last = grid.view.layout(*grid.size).clamped(grid.view, (99, 99))
+        last = block.view.layout(*block.size).clamped(block.view, (99, 99))
         assert last[0] > 0
         assert seen.cursor.first == last
 
@@ -370,28 +332,15 @@ async def test_rows_and_columns_are_the_worst_first_or_as_measured() -> None:
     matrix = screen_example()
     block = MatrixBlock.of(matrix)
     async with looking(ON_THE_TABLE) as pilot:
-        view = screen(pilot).query_one(Grid).view
+        view = screen(pilot).query_one(SymbolBlock).view
         assert (view.columns, view.rows) == (block.victims, block.lines)
         await pilot.press(key("check_order"))
         shown(pilot)
-        view = screen(pilot).query_one(Grid).view
+        view = screen(pilot).query_one(SymbolBlock).view
         assert view.columns == tuple(row.name for row in matrix.rows)
         assert view.rows == tuple(column.name for column in matrix.columns if column.name in block.lines)
         await pilot.press("end", key("check_worst"))
         assert screen(pilot).cursor.key == ("d2h-pinned", "host-alloc-free")
-        await pilot.press(key("check_order"), key("check_figure"))
-        shown(pilot)
-        view = screen(pilot).query_one(Grid).view
-        assert (view.columns[:2], view.rows) == ((QUIET, "host-alloc-free"), block.victims)
-
-
-async def test_the_values_go_from_symbols_to_percentiles_and_back() -> None:
-    async with looking(ON_THE_TABLE) as pilot:
-        found = []
-        for _ in range(5):
-            found.append(screen(pilot).cursor.value)
-            await pilot.press(key("check_figure"))
-        assert found == [CellValue.SYMBOLS, CellValue.JUDGED, CellValue.P50, CellValue.P99, CellValue.SYMBOLS]
 
 
 async def test_a_cell_shows_its_histograms_its_sentence_and_what_helps() -> None:
@@ -409,12 +358,10 @@ async def test_a_cell_shows_its_histograms_its_sentence_and_what_helps() -> None
 
 async def test_a_cell_without_calls_says_why() -> None:
     async with looking(ON_THE_TABLE) as pilot:
-        for column, words in (("peer-copy-behind-kernel", "a second GPU is needed"), ("context-churn", "did not run")):
-            screen(pilot).cursor = replace(TABLE, key=("launch", column))
-            screen(pilot).draw()
-            await pilot.press("enter")
-            await until_shown(pilot, words)
-            await pilot.press("escape")
+        screen(pilot).cursor = MatrixCursor(key=("launch", "context-churn"))
+        screen(pilot).draw()
+        await pilot.press("enter")
+        await until_shown(pilot, "did not run")
 
 
 # Running.
@@ -688,14 +635,9 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
         text = dialog_text(pilot.app.screen)
         for words in ("driver 570.9 → 580.1", "WORSE", "1%", "old.json"):
             assert words in text
-        await pilot.press("escape", *[key("check_figure")] * 4)
-        assert screen(pilot).cursor.value is CellValue.CHANGE
-        for words in ("SAME", "WORSE", "change"):
-            await until_shown(pilot, words)
-        await pilot.press(key("check_compare"))
+        await pilot.press("escape", key("check_compare"))
         assert state(pilot).comparison is None
         await until(pilot, lambda: "WORSE" not in shown(pilot))
-        assert screen(pilot).cursor.value is CellValue.JUDGED
 
 
 @pytest.mark.parametrize("answer", ["n", "y"])
@@ -729,33 +671,6 @@ async def test_a_real_check_of_the_simulated_gpu_finds_its_stall(monkeypatch: py
 
 
 # Panels as functions.
-
-VIEW = GridView("a", ("one", "two", "three"), ("quiet", *(f"column-{n}" for n in range(9))))
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 131, 250])
-@pytest.mark.parametrize("height", [3, 5, 9, 14, 40])
-def test_the_grid_fits_and_what_is_drawn_at_a_place_is_found_there(width: int, height: int) -> None:
-    found = grid_lines(VIEW, width, height)
-    assert len(found) <= height
-    assert all(length(line) <= width for _, line in found)
-    at = grid_layout(VIEW, width, height)
-    keys = {key for targets, _ in found for _, _, key in targets}
-    assert len(keys) == min(at.rows, 3) * (1 + min(at.columns, 9))
-    for targets, line in found:
-        # Each target is as wide as its cell, after the name of the row, and the next one begins where it ends.
-        ends = [at.label, *(end for _, end, _ in targets)]
-        assert [begin for begin, _, _ in targets] == ends[:-1]
-        assert not targets or ends[-1] == length(line)
-
-
-@pytest.mark.parametrize("focus", [(0, 0), (2, 9), (1, 5)])
-def test_the_chosen_cell_can_always_be_seen(focus: tuple[int, int]) -> None:
-    view = replace(VIEW, focus=focus)
-    view = replace(view, first=grid_layout(view, 44, 6).first_with_focus(view))
-    ((targets, line),) = (found for found in grid_lines(view, 44, 6) if found[1][0][0] == "▸")
-    assert [text for text, _ in line].count("▸") == 2
-    assert (view.rows[focus[0]], view.columns[focus[1]]) in [key for _, _, key in targets]
 
 
 def test_words_that_do_not_fit_end_with_an_ellipsis() -> None:
@@ -834,10 +749,6 @@ async def test_without_a_saved_check_the_nearest_reference_is_shown_and_marked()
         for name in ("check_save", "check_compare"):
             await pilot.press(key(name))
             await until_shown(pilot, "no check yet")
-        await pilot.press(key("check_figure"))
-        await until(pilot, lambda: pilot.app.screen.query_one(Paragraphs).size.height > 0)
-        # Without histograms the text has the width of the screen, until there is a check.
-        assert pilot.app.screen.query_one(Paragraphs).size.width == 120
         await pilot.press("enter")
         await until(pilot, lambda: is_open(pilot, CellScreen))
         await until_shown(pilot, "On other machines")
@@ -845,7 +756,6 @@ async def test_without_a_saved_check_the_nearest_reference_is_shown_and_marked()
         await until(pilot, lambda: is_open(pilot, MatrixScreen))
         pilot.app.screen.controller.state = MatrixState(MatrixView.of(screen_example()))  # type: ignore[attr-defined]
         await until_shown(pilot, "with aggressor")
-        assert pilot.app.screen.query_one(Paragraphs).size.width == 60
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
@@ -862,15 +772,6 @@ async def test_the_check_that_was_saved_last_is_shown_and_marked(tmp_path: Path,
     file.unlink()
     async with looking(size=size) as pilot:
         await until_shown(pilot, "REFERENCE")
-
-
-async def test_a_check_with_fewer_rows_leaves_its_lines_to_the_selected_cell(tmp_path: Path) -> None:
-    file = tmp_path / "a.json"
-    check_file.save(screen_example(), file)
-    async with looking(MatrixState(REFERENCE, origin="many.json"), size=(80, 24)) as pilot:
-        before = (await show_table(pilot)).query_one("#below").size.height
-        await answered(pilot, key("check_open"), str(file))
-        await until(pilot, lambda: pilot.app.screen.query_one("#below").size.height > before)
 
 
 async def test_what_is_measured_takes_the_place_of_what_was_known() -> None:
@@ -901,6 +802,4 @@ def test_every_cell_of_a_reference_has_the_state_of_most_of_its_checks() -> None
     stalls = view.figures["d2d@secondary", "spin"]
     assert stalls.kind is VerdictKind.STALLED
     low, high = reference.by_place["d2d@secondary", "spin"].ratios[Phase.WAIT][Quantile.P50]
-    ratio = stalls.parts[Phase.WAIT].ratio
-    assert ratio is not None
-    assert low <= ratio <= high
+    assert low <= stalls.parts[Phase.WAIT].ratios[Quantile.P50].ratio <= high

@@ -38,7 +38,6 @@ from stallprobes.recording.recording import Recording
 from stallprobes.records.timeline import TimelineProblem, TimelineStatus
 from stallprobes.traces.rows import RowKey, RowKind
 from stallscope.tui.app import StallscopeApp
-from stallscope.tui.common.dialog import Choose
 from stallscope.tui.common.help import Help
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
@@ -201,34 +200,30 @@ async def test_a_recording_steps_through_its_traces_and_one_without_says_so(trac
         assert "TRACE 1/2" in shown(pilot)
     async with replayed(STALL) as pilot:
         assert "This recording has no trace." in shown(pilot)
-        await pilot.press("w", "N", "home", "comma", "plus", "right", "E", "enter")
+        await pilot.press("w", "N", "home", "comma", "plus", "right", "E", "y")
         assert "NO TRACE" in shown(pilot)
 
 
-async def test_a_trace_is_written_as_text_svg_and_for_perfetto(
+async def test_a_trace_is_written_for_perfetto_and_copied_as_it_is_drawn(
     traced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with replayed(traced) as pilot:
         monkeypatch.chdir(tmp_path)
-        for downs in range(3):
-            await pilot.press("E")
-            await until(pilot, lambda: is_open(pilot, Choose))
-            await pilot.press(*["down"] * downs, "enter")
-            await until(pilot, lambda: is_open(pilot, TimelineScreen))
-        await pilot.press("s")
-        await until(pilot, lambda: len(list(tmp_path.iterdir())) == 4)
-        text = next(tmp_path.glob("*.txt")).read_text(encoding="utf-8")
-        assert "cuMemcpyDtoDAsync" in text
-        assert next(tmp_path.glob("stallscope-trace-*.svg")).read_text(encoding="utf-8").startswith("<svg")
+        await pilot.press("E")
+        await until(pilot, lambda: list(tmp_path.glob("stallscope-trace-*.json")))
         assert '"traceEvents"' in next(tmp_path.glob("*.json")).read_text(encoding="utf-8")
-        # A name that exists, and a folder that cannot be written, are a notice.
+        copied: list[str] = []
+        monkeypatch.setattr(pilot.app, "copy_to_clipboard", copied.append)
+        await pilot.press("y")
+        await until(pilot, lambda: copied)
+        for words in ("SIMULATED", "host calls", "d2d@secondary", "delay", "D2D copy, 1 MiB"):
+            assert words in copied[0]
+        # A folder that cannot be written is a notice.
         screen = timeline(pilot)
         notices: list[str] = []
         monkeypatch.setattr(screen, "notify", lambda text, **_: notices.append(text))
-        monkeypatch.setattr(timeline_screen, "FILE_NAME", "missing/name.")
+        monkeypatch.setattr(timeline_screen, "FILE_NAME", "missing/name.json")
         await pilot.press("E")
-        await until(pilot, lambda: is_open(pilot, Choose))
-        await pilot.press("enter")
         await until(pilot, lambda: notices)
         assert "missing" in notices[0]
 

@@ -87,7 +87,7 @@ def test_its_trigger_is_the_most_delayed_call_of_a_victim(traces: dict[str, Trac
     trace = traces["kernel-other-context"]
     assert trace.trigger is not None
     assert trace.probes[trace.trigger.probe].name == "d2d@secondary"
-    row = trace.call_of(trace.trigger.probe, trace.trigger.began_ns)
+    row = trace.trigger_call()
     assert row is not None
     assert int(trace.calls["returned_ns"][row]) == trace.trigger.returned_ns
     (work,) = trace.work_of(row)

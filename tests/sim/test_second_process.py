@@ -94,7 +94,7 @@ def test_the_timeline_shows_another_process_where_the_second_one_computes() -> N
     assert len(foreign_gaps(process))
     assert not len(foreign_gaps(context))
     assert process.trigger is not None
-    row = process.call_of(process.trigger.probe, process.trigger.began_ns)
+    row = process.trigger_call()
     assert row is not None
     main = delays_of_call(process, row)[0].main()
     assert main is not None

@@ -161,3 +161,12 @@ def test_its_commands_are_those_of_ci() -> None:
     for command in ("ruff check .", "ruff format --check .", "mypy", "lint-imports"):
         assert f"$bin/{command}" in script
         assert f".venv/bin/{command}" in TEXT
+
+
+def test_quick_tests_are_most_modules_of_folders_that_exist(pytestconfig: pytest.Config) -> None:
+    conftest = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
+    assert conftest is not None
+    assert all((conftest.TESTS / place).exists() for place in (*conftest.QUICK, *conftest.NOT_QUICK))
+    # Some three thousand tests.
+    assert sum(map(conftest.is_quick, conftest.TESTS.rglob("test_*.py"))) > 100
+    assert "-m quick" in TEXT

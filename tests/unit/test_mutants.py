@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 from factories import documents, matrices, mutations, recordings, replayed, runs
-from stallprobes.engine.sim import profile
-from stallprobes.engine.sim.profile import ProfileError
 from stallprobes.errors import CheckFileError, NotComparable, RecordingError
 from stallprobes.files import codec
 from stallprobes.matrix import check_file, reference_file, reference_maker
@@ -187,19 +185,6 @@ def test_a_reference(file: MemoryFile) -> None:
         reference_file.load(path).unusual(checks[0])
 
     assert MUTANTS / 20 < outcomes(file, encoded(base), read, (CheckFileError, NotComparable)) < MUTANTS
-
-
-def test_a_profile(file: MemoryFile) -> None:
-    base = 'base = "h200"\nsource = "made up"\n[engine]\ntimeslice_us = 2000\n[machine]\ngpus = 2\ntitle = "GPU"\n'
-    base += "[locks]\nwake_us = 30\nwake_p99_us = 90\n[calls]\ncuLaunchKernel = [3, 9]\n"
-
-    def read(path: Path, _passed: int) -> None:
-        found = profile.load(str(path))
-        assert found.title
-        assert found.costs["cuLaunchKernel"]
-
-    contents = (text.encode(errors="surrogatepass") for text in mutations.damaged_lines(base, SEED, MUTANTS))
-    assert MUTANTS / 20 < outcomes(file, contents, read, ProfileError) < MUTANTS
 
 
 def test_settings(file: MemoryFile) -> None:

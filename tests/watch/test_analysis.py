@@ -34,8 +34,8 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
 from stallprobes.native.layouts.watch_file import COLLECTED, LossKind, Window
+from stallprobes.units import size_text
 from stallprobes.watch.analysis import MOST_CALLS, SETTLED_NS, ProcessAnalysis, usual_ns, watch_findings
-from stallprobes.watch.attribution.evidence_text import size_text
 from stallprobes.watch.attribution.findings import ProcessFindings, TimeLost
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess

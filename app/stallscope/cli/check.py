@@ -84,7 +84,6 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @options.html
 @options.csv
 @options.prometheus
-@options.prometheus_full
 @click.option("--compare", "old", type=options.INPUT_FILE, metavar="OLD", help="Compare with the saved check OLD.")
 @options.reference
 @click.option(
@@ -108,7 +107,6 @@ def command(
     html: Path | None,
     csv: Path | None,
     prometheus: Path | None,
-    prometheus_full: bool,
     old: Path | None,
     reference: str | None,
     hostname: str | None,
@@ -153,7 +151,6 @@ def command(
                 output_files.PROMETHEUS: prometheus,
             },
             force,
-            prometheus_full,
         )
         before = check_results.load_check(old, progress) if old is not None else None
         chosen = check_results.load_reference(reference)

@@ -92,7 +92,7 @@ def profiles(context: click.Context, parameter: click.Parameter, incomplete: str
         if isinstance(argument, click.Argument) and argument.nargs < 0:
             others += argument.shell_complete(context, incomplete)
     profiles = items(incomplete, {name: profile.load(name).title for name in profile.names()})
-    return [*files(context, parameter, incomplete), *profiles, *others]
+    return [*profiles, *others]
 
 
 def simulation_settings(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 @options.html
 @options.csv
 @options.prometheus
-@options.prometheus_full
 @options.force("; merge checks of different GPU models")
 def command(
     files: tuple[Path, ...],
@@ -35,7 +34,6 @@ def command(
     html: Path | None,
     csv: Path | None,
     prometheus: Path | None,
-    prometheus_full: bool,
     force: bool,
 ) -> None:
     """Merge the saved checks FILE... of several machines: add up their histograms and name outlier hosts.
@@ -51,7 +49,6 @@ def command(
     outputs = output_files.OutputFiles(
         {output_files.SAVE: save, output_files.HTML: html, output_files.CSV: csv, output_files.PROMETHEUS: prometheus},
         force,
-        prometheus_full,
     )
     parts = 2 + outputs.written
     with Progress() as progress:

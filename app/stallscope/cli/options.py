@@ -166,10 +166,7 @@ def seed(name: str, help_: str, default: int | None = None) -> Callable[[_Comman
 def simulation(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds --sim, --sim-seed and --sim-set; ``command`` gets them as ``simulation``, a SimulationOptions."""
 
-    @profile(
-        f"Use a simulated GPU, by default {DEFAULT_PROFILE}. PROFILE is a name of `stallscope list` or the path of a "
-        ".toml file."
-    )
+    @profile(f"Use a simulated GPU, by default {DEFAULT_PROFILE}. PROFILE is a name of `stallscope list`.")
     @seed("--sim-seed", f"Seed of the simulation.  [default: {DEFAULT_SEED}]")
     @click.option(
         "--sim-set",
@@ -261,13 +258,6 @@ csv = output_file(
     "--csv", help="Write the figures to FILE as CSV, a line for each probe or cell, phase and operation; times in ns."
 )
 prometheus = output_file("--prometheus", help="Write metrics for node_exporter's textfile collector.")
-prometheus_full = click.option(
-    "--prometheus-full",
-    is_flag=True,
-    help="With --prometheus: the latencies and ratios of each phase and percentile too, ten times as many series.",
-)
-
-
 reference = click.option(
     "--reference",
     shell_complete=completers.references,
@@ -284,7 +274,7 @@ def force(more: str = "") -> Callable[[_Command], _Command]:
 
 
 def is_profile(name: str) -> bool:
-    """True if ``name`` is a profile of the package or names a file with one."""
+    """True if ``name`` is a profile of a simulated GPU."""
     from stallprobes.engine.sim import profile
 
-    return name in profile.names() or name.endswith(".toml")
+    return name in profile.names()

@@ -27,14 +27,10 @@ class OutputFiles:
     """Output files by option.
 
     Raises CommandError (exit code 2) for a file that cannot be written, or exists while ``force`` is False.
-    ``prometheus_full`` is for all metrics.
     """
 
-    def __init__(self, paths: Mapping[str, Path | None], force: bool, prometheus_full: bool = False) -> None:
-        if prometheus_full and paths.get(PROMETHEUS) is None:
-            raise CommandError(ExitCode.USAGE, f"--prometheus-full needs {PROMETHEUS} FILE")
+    def __init__(self, paths: Mapping[str, Path | None], force: bool) -> None:
         self._force = force
-        self._prometheus_full = prometheus_full
         self._paths = {option: path for option, path in paths.items() if path is not None}
         for option, path in self._paths.items():
             require_writable(option, path, force)
@@ -72,7 +68,7 @@ class OutputFiles:
             ),
             HTML: write_page,
             CSV: lambda path: tables.save_csv(matrix.to_records(), path, force=self._force),
-            PROMETHEUS: lambda path: prometheus.write(matrix, path, full=self._prometheus_full),
+            PROMETHEUS: lambda path: prometheus.write(matrix, path),
         }
         failed = []
         for option, path in self._paths.items():

@@ -19,7 +19,6 @@ from stallscope.cli.process.progress import Progress
 @options.reference
 @options.csv
 @options.prometheus
-@options.prometheus_full
 @options.force()
 def command(
     file: Path,
@@ -29,7 +28,6 @@ def command(
     reference: str | None,
     csv: Path | None,
     prometheus: Path | None,
-    prometheus_full: bool,
     force: bool,
 ) -> None:
     """Show the check in FILE, saved by check --save or merge --save, or convert it to another format. Needs no GPU.
@@ -44,7 +42,7 @@ def command(
         {"FILE": file, output_files.HTML: html, output_files.CSV: csv, output_files.PROMETHEUS: prometheus}
     )
     outputs = output_files.OutputFiles(
-        {output_files.HTML: html, output_files.CSV: csv, output_files.PROMETHEUS: prometheus}, force, prometheus_full
+        {output_files.HTML: html, output_files.CSV: csv, output_files.PROMETHEUS: prometheus}, force
     )
     with Progress() as progress:
         parts = 2 + outputs.written

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from stallprobes.errors import StallprobesError, reason_of
 from stallscope.cli import command as cli_command
@@ -48,15 +49,16 @@ MAX_SLOW_US = 3_600_000_000
 
 @dataclass(frozen=True)
 class WatchArguments:
-    """Arguments of the command as given; a missing one is None, False or empty.
+    """Arguments of the command; a missing one is None, False, empty or its default.
 
-    ``no_screen``: why no screen can be opened, as a clause; "" if it can, or with ``headless``.
+    ``given`` are the options on the command line. ``no_screen``: why no screen can be opened, as a clause; "" if it
+    can, or with ``headless``.
     """
 
     program: tuple[str, ...]
     json_file: Path | None
     force: bool
-    slow_us: float | None
+    slow_us: float
     matrix: Path | None
     cost_percent: float | None
     calls_only: bool
@@ -79,6 +81,7 @@ class WatchArguments:
     beside: tuple[str, ...]
     allow_shared: bool
     ascii_only: bool
+    given: tuple[str, ...]
     no_screen: str
 
     @property
@@ -95,35 +98,6 @@ class WatchArguments:
     def printed(self) -> bool:
         """True if the list of processes is written to stdout; else a process is chosen on a screen."""
         return self.listed and (self.headless or self.as_json or bool(self.no_screen))
-
-    @property
-    def options(self) -> Sequence[str]:
-        """Given options, without the options of the command's own output."""
-        given = {
-            "--print-env": self.print_env,
-            "--attach": self.attach is not None,
-            "--pid": self.pid is not None,
-            "--asleep": self.asleep,
-            JSON: self.json_file is not None and not (self.listed and self.as_json),
-            RECORD: self.record is not None,
-            TRACE: self.trace is not None,
-            SAVE: self.save is not None,
-            "--repeat": self.repeat is not None,
-            PROMETHEUS: self.prometheus is not None,
-            "--matrix": self.matrix is not None,
-            "--slow": self.slow_us is not None,
-            "--cost": self.cost_percent is not None,
-            "--calls-only": self.calls_only,
-            "--no-stacks": self.no_stacks,
-            "--yield-to-profiler": self.yield_to_profiler,
-            "--headless": self.headless,
-            OUTPUT: self.output is not None,
-            "--seconds": self.seconds is not None,
-            "--children": self.children,
-            BESIDE: bool(self.beside),
-            "--allow-shared": self.allow_shared,
-        }
-        return [option for option, is_given in given.items() if is_given]
 
 
 class _Rule(NamedTuple):
@@ -285,6 +259,7 @@ class WatchCommand(MeasuringCommand):
     "--slow",
     "slow_us",
     type=options.number(float, 1, MAX_SLOW_US, "a number of microseconds"),
+    default=DEFAULT_SLOW_US,
     metavar="US",
     help=f"Explain each call of at least US microseconds.  [default: {DEFAULT_SLOW_US:g}]",
 )
@@ -426,6 +401,11 @@ def command(context: click.Context, /, **values: Any) -> None:
     """
     arguments = WatchArguments(
         **values,
+        given=tuple(
+            parameter.opts[-1]
+            for parameter in context.command.params
+            if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        ),
         no_screen=""
         if values["headless"] or values["repeat"]
         else diagnostics.program_screen_obstacle() or limits.screen_shortage() or "",
@@ -459,7 +439,7 @@ def command(context: click.Context, /, **values: Any) -> None:
     known = None if arguments.print_env else stalls_of_this_machine(arguments.matrix)
     default_percent = CALLS_ONLY_COST_PERCENT if arguments.calls_only else DEFAULT_COST_PERCENT
     chosen = WatchOptions(
-        slow_ns=round((DEFAULT_SLOW_US if arguments.slow_us is None else arguments.slow_us) * 1000),
+        slow_ns=round(arguments.slow_us * 1000),
         calls_only=arguments.calls_only,
         yield_to_profiler=arguments.yield_to_profiler,
         stacks=not arguments.no_stacks,
@@ -515,8 +495,11 @@ def _watch(arguments: WatchArguments, chosen: WatchOptions, files: WatchFiles) -
 
 def _check(arguments: WatchArguments, see_help: str) -> None:
     """Raise CommandError for arguments that exclude each other, by the first broken rule."""
+    # The list of processes is JSON too.
+    listed_json = arguments.listed and arguments.as_json
+    given = [option for option in arguments.given if option != JSON or not listed_json]
     for rule in _RULES:
-        broken = [option for option in arguments.options if option in rule.options] if rule.condition(arguments) else []
+        broken = [option for option in given if option in rule.options] if rule.condition(arguments) else []
         if broken:
             raise _failed(rule.sentence.format(option=broken[0]) + see_help * rule.see_help)
 

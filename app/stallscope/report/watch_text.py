@@ -26,22 +26,15 @@ from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.limits import Limit
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division_text import (
-    awaited_text,
-    cpus_text,
     end_text,
-    faults_text,
-    figures_text,
-    interpreter_text,
     kernel_text,
     other_threads_text,
-    ranks_text,
     sharers_text,
     shown_sequences,
     start_up_text,
     step_text,
     undivided_text,
     verdict_text,
-    workers_text,
 )
 from stallprobes.watch.gpu_sharers import LEAST_SHARE
 from stallprobes.watch.limit_text import limit_text
@@ -52,9 +45,9 @@ from stallprobes.watch.line_text import (
     line_text,
     lines_title,
     remedy_text,
+    sequence_texts,
     shown_lines,
     shown_waits,
-    tasks_text,
     wait_text,
 )
 from stallprobes.watch.lines.result import ProgramSequence
@@ -333,14 +326,7 @@ def _sequence(out: TextWriter, sequence: ProgramSequence, process: ProcessFindin
         out.runs(line)
     shared = sharers_text(process) if sequence.share(Part.SHARED) >= LEAST_SHARE else ""
     texts = (
-        figures_text(sequence),
-        interpreter_text(sequence),
-        tasks_text(sequence, process),
-        awaited_text(sequence, process),
-        workers_text(sequence, process),
-        cpus_text(sequence, process),
-        faults_text(process),
-        ranks_text(sequence, process),
+        *sequence_texts(sequence, process),
         step_text(sequence),
         shared,
     )

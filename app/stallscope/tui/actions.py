@@ -118,7 +118,6 @@ _WORDS = {
     "check_cell": "open the cell",
     "check_worst": "the worst cell",
     "check_order": "worst first, or as measured",
-    "check_figure": "symbols, then figures",
     "check_up": "row above, below",
     "check_left": "column",
     "check_page_up": "page up, down",
@@ -334,7 +333,6 @@ MATRIX_ACTIONS = (
         Action("check_worst", "w", "worst", "Go to the worst cell.", 5),
         Action("check_differences", "D", "changes", "List all differences between the two checks.", 12),
         Action("check_order", "W", "order", "Sort rows and columns by severity, or in the order of the check.", 13),
-        Action("check_figure", "F", "figures", "Show the next values: symbols, judged, p50, p99, change.", 7),
         _added("check_up", "up,k", "up", "Go to the row above."),
         _added("check_down", "down,j", "down", "Go to the row below."),
         Action("check_left", "left", "left", "Go to the column on the left."),
@@ -402,7 +400,7 @@ TIMELINE_ACTIONS = (
         _added("trace_following", "N", "next", "Show the next trace of the recording.", 3, replay_only=True),
     ),
     *_GO_TO,
-    _added("trace_export", "E", "export", "Write the span to a file: text, SVG, or for Perfetto.", 13),
+    _added("trace_export", "E", "export", "Write the span to a file for Perfetto.", 13),
     *_PROBE_SCREEN_ACTIONS,
 )
 

@@ -26,7 +26,7 @@ from stallprobes.live.heat_map import EarlierSet, HeatMapHistory
 from stallprobes.live.history import SLOT_NS
 from stallprobes.live.judged_window import JudgedWindow
 from stallprobes.live.judgement import Judgement
-from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow, StalledBefore
+from stallprobes.live.view_model import ChannelView, LogEntry, MonitorView, StalledBefore
 from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, long_enough, thinned
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Process, Role
 from stallprobes.recording.observation import SIM, EngineCondition, Observation, ProbeSet
@@ -278,10 +278,9 @@ class Analyzer:
         columns: int = 60,
         span_s: float = 60.0,
         strip: int = 20,
-        plots: int = 1,
     ) -> MonitorView:
         """The view model: ``columns`` of heat map over about ``span_s`` seconds, strips of ``strip`` columns over a
-        minute, the histograms of the probe called ``focus`` and of as many others as make ``plots``."""
+        minute, the histograms of the probe called ``focus``."""
         at_ns, probes, judged = self._heat_map.at_ns, self.probe_set.probes, self._judged_window()
         rows = tuple(judged.row(probe, self._heat_map.strip(probe, strip) if strip else ()) for probe in probes)
         names = [probe.name for probe in probes]
@@ -299,8 +298,7 @@ class Analyzer:
             age = max(0.0, max(at_ns - baseline.at_ns for baseline in judged.baselines.values()) / 1e9)
         groups = judged.groups_on(probes)
         left_s = self._collector.left_s(self._last, needed, groups)
-        plotted = self._plots(judged, rows, view, plots)
-        return MonitorView(rows, view, self.log[::-1], age, left_s, plotted, self._shown_before(strip))
+        return MonitorView(rows, view, self.log[::-1], age, left_s, self._shown_before(strip))
 
     def _shown_before(self, strip: int) -> StalledBefore | None:
         """The stall that a remedy is compared with, with the strip of its victim."""
@@ -336,22 +334,6 @@ class Analyzer:
             self._collector.progress(self._last),
             self.judgement.calls,
             phases,
-        )
-
-    def _plots(
-        self, judged: JudgedWindow, rows: tuple[ProbeRow, ...], focus: FocusView | None, count: int
-    ) -> tuple[FocusView, ...]:
-        """``focus`` and the victims with the worst states, as many as make ``count``, in the order of ``rows``."""
-        if focus is None or count < 2:
-            return ()
-        others = [row for row in rows if row.role is not Role.AGGRESSOR and row.on and row.name != focus.row.name]
-        worst = sorted(others, key=lambda row: {"bad": 0, "warn": 1}.get(row.mark, 2))[: count - 1]
-        kept = {row.name for row in worst}
-        probes = self.probe_set.probes
-        return tuple(
-            focus if row.name == focus.row.name else FocusView(row, self._channel_views(judged, probe))
-            for probe, row in zip(probes, rows, strict=True)
-            if row.name in kept or row.name == focus.row.name
         )
 
     def _update_window(self, now: Snapshot) -> None:

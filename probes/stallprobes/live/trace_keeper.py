@@ -13,7 +13,7 @@ from stallprobes.model import MS, Phase, Probe, Role
 from stallprobes.recording.observation import Observation
 from stallprobes.records.timeline import TimelinePosition
 from stallprobes.traces.history import TraceHistory
-from stallprobes.traces.ranking import ranked_calls
+from stallprobes.traces.ranking import slowest_row
 from stallprobes.traces.trace import Trace, TraceTrigger
 from stallprobes.traces.trigger import COOL_DOWN_S, CallTrigger, SlowCall, slowest_call
 from stallprobes.verdicts.kinds import VerdictKind
@@ -94,8 +94,10 @@ class TraceKeeper:
         """The longest call of an aggressor in the history, if there is any."""
         numbers = [number for number, probe in enumerate(self._probes) if probe.role is not Role.HOST]
         recent = self.history.trace(self.history.begin_ns, self.history.collected_ns)
-        for call in ranked_calls(recent, 1, numbers):
-            yield SlowCall(call.probe, call.op, Phase.CALL, call.began_ns, call.returned_ns, call.returned_ns, 0)
+        row = slowest_row(recent, numbers)
+        if row is not None:
+            probe, op, _, began_ns, returned_ns, _ = recent.calls[row].tolist()
+            yield SlowCall(probe, op, Phase.CALL, began_ns, returned_ns, returned_ns, 0)
 
     def _is_complete(self, call: SlowCall) -> bool:
         _, end_ns = call.span

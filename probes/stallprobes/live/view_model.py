@@ -212,9 +212,8 @@ class MonitorView:
     """Everything that the monitor draws except header and NVML values.
 
     ``rows`` are in the order of the probe set. ``baseline_age_s`` is the age of the oldest baseline, None while one is
-    missing; ``baseline_left_s`` is the rest of the measuring time, None while an aggressor prevents it. ``plots`` are
-    the probes with a visible histogram, ``focus`` among them; empty for ``focus`` alone. ``before`` is the stall with
-    which a remedy is compared, None where no remedy is measured.
+    missing; ``baseline_left_s`` is the rest of the measuring time, None while an aggressor prevents it. ``before`` is
+    the stall with which a remedy is compared, None where no remedy is measured.
     """
 
     rows: tuple[ProbeRow, ...]
@@ -222,7 +221,6 @@ class MonitorView:
     log: tuple[LogEntry, ...]
     baseline_age_s: float | None
     baseline_left_s: float | None
-    plots: tuple[FocusView, ...] = ()
     before: StalledBefore | None = None
 
     def row(self, name: str) -> ProbeRow | None:
@@ -253,13 +251,10 @@ class MonitorView:
     def with_state(self, state: str) -> MonitorView:
         """The same view with ``state`` in the row of every running probe; all values are the last known ones."""
         rows = tuple(replace(row, state=state, mark="dim") if row.on else row for row in self.rows)
-        known = {row.name: row for row in rows}
-
-        def changed(view: FocusView) -> FocusView:
-            return replace(view, row=known.get(view.row.name, view.row))
-
-        focus = None if self.focus is None else changed(self.focus)
-        return replace(self, rows=rows, focus=focus, plots=tuple(map(changed, self.plots)))
+        focus = self.focus
+        if focus is not None:
+            focus = replace(focus, row=next((row for row in rows if row.name == focus.row.name), focus.row))
+        return replace(self, rows=rows, focus=focus)
 
 
 def report_text(view: MonitorView, head: Sequence[str]) -> str:

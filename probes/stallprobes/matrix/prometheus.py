@@ -1,7 +1,7 @@
 """Metrics of a check in Prometheus' text format 0.0.4, for node_exporter's textfile collector (``*.prom``).
 
-By default it has what an alert needs: the ratio and the status of each pair, the spread of the baselines, and the time
-and duration of the check. ``full`` adds the latencies and ratios of each phase and percentile.
+It has what an alert needs: the ratio and the status of each pair, the spread of the baselines, and the time and
+duration of the check. The latencies of each phase are in the check's table (CSV) and document (JSON).
 Units are seconds and ratios. The label ``simulated`` of each series is "true" for a simulated GPU.
 """
 
@@ -13,33 +13,27 @@ from pathlib import Path
 
 from stallprobes.files import prometheus
 from stallprobes.files.prometheus import Metric
-from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.matrix import PHASES, Cell, Matrix, Status
 from stallprobes.matrix.noise import baseline_spread
-from stallprobes.model import Channel
-
-# Value of the Prometheus label ``quantile`` for each percentile.
-_QUANTILES = {Quantile.P50: "0.5", Quantile.P99: "0.99"}
 
 
-def write(matrix: Matrix, path: Path | str, *, full: bool = False) -> None:
+def write(matrix: Matrix, path: Path | str) -> None:
     """Write the metrics of ``matrix`` to ``path`` atomically, with mode 0644. Raises FileNotWritten.
 
     Unlike a saved check, it replaces an existing file: the collector reads one file with the latest values.
     """
-    prometheus.write(text(matrix, full=full), Path(path))
+    prometheus.write(text(matrix), Path(path))
 
 
-def text(matrix: Matrix, *, full: bool = False) -> str:
+def text(matrix: Matrix) -> str:
     """The metrics of ``matrix`` in Prometheus' text format."""
     base = {
         "gpu": _word(matrix.fingerprint.get("gpu")),
         "uuid": _word(matrix.fingerprint.get("uuid")),
         "simulated": "true" if matrix.simulated else "false",
     }
-    metrics = (*_check(matrix, base), *_pairs(matrix, base, full), *(_cells(matrix, base) if full else ()))
-    return prometheus.text_of(metrics)
+    return prometheus.text_of((*_check(matrix, base), *_pairs(matrix, base)))
 
 
 def _check(matrix: Matrix, base: Mapping[str, str]) -> Iterator[Metric]:
@@ -68,21 +62,19 @@ def _check(matrix: Matrix, base: Mapping[str, str]) -> Iterator[Metric]:
     )
 
 
-def _pairs(matrix: Matrix, base: Mapping[str, str], full: bool) -> Iterator[Metric]:
+def _pairs(matrix: Matrix, base: Mapping[str, str]) -> Iterator[Metric]:
     ratio = Metric(
         "stallscope_cell_worst_ratio",
         "Latency with the aggressor running over the latency without, as the report shows it: the worst verdict's, "
         "else the larger median's of call and wait.",
     )
-    status = Metric("stallscope_cell_status", "1 for the status of the cell, 0 for the others.")
+    status = Metric("stallscope_cell_status", "1 for the status of the cell.")
     for cell in matrix.cells.values():
         here = {"victim": cell.row, "aggressor": cell.column}
         worst = _worst_ratio(cell)
         if worst is not None:
             ratio.values.append(({**here, **base}, worst))
-        if full:
-            status.values.extend(({**here, "status": str(each), **base}, int(each is cell.status)) for each in Status)
-        elif cell.status is not Status.UNSUPPORTED:
+        if cell.status is not Status.UNSUPPORTED:
             status.values.append(({**here, "status": str(cell.status), **base}, 1))
     yield from (ratio, status)
 
@@ -95,34 +87,6 @@ def _worst_ratio(cell: Cell) -> float | None:
         return worst.ratio
     medians = (cell.ratio(phase, Quantile.P50) for phase in PHASES)
     return max((ratio.ratio for ratio in medians if ratio is not None), default=None)
-
-
-def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[Metric]:
-    now = Metric("stallscope_cell_latency_seconds", "Latency of the victim's calls with the aggressor running.")
-    baseline = Metric("stallscope_cell_quiet_latency_seconds", "Latency of the victim's calls without the aggressor.")
-    ratio = Metric("stallscope_cell_times_quiet_ratio", "Latency with the aggressor running over the latency without.")
-    flight = Metric("stallscope_cell_in_flight_seconds", "Longest age of a call in flight at the end of a window.")
-    for cell in matrix.cells.values():
-        here = {"victim": cell.row, "aggressor": cell.column}
-        for phase in PHASES:
-            channel = Channel(phase)
-            for quantile, share in _QUANTILES.items():
-                labels = {**here, "phase": str(phase), "quantile": share, **base}
-                for metric, channels in ((now, cell.channels), (baseline, cell.baseline)):
-                    value = _seconds(channels, channel, quantile)
-                    if value is not None:
-                        metric.values.append((labels, value))
-                figure = cell.ratio(phase, quantile)
-                if figure is not None:
-                    ratio.values.append((labels, figure.ratio))
-        if cell.in_flight_ns is not None:
-            flight.values.append(({**here, **base}, cell.in_flight_ns / 1e9))
-    yield from (now, baseline, ratio, flight)
-
-
-def _seconds(channels: Mapping[Channel, Histogram], channel: Channel, quantile: Quantile) -> float | None:
-    ns = channels[channel].percentile(quantile.percent) if channel in channels else None
-    return None if ns is None else ns / 1e9
 
 
 def _word(value: object) -> str:

@@ -17,7 +17,7 @@ from stallprobes.model import Role
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.history import TraceHistory
-from stallprobes.traces.ranking import most_unusual_call, ranked_calls
+from stallprobes.traces.ranking import most_unusual_call, slowest_row
 from stallprobes.traces.trace import Trace, TraceTrigger
 from stallprobes.traces.trigger import CallTrigger, TriggerLimits, slowest_call
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS
@@ -103,10 +103,8 @@ def _trigger(window: Trace, limits: TriggerLimits) -> TraceTrigger | None:
         return TraceTrigger(flight.probe, flight.since_ns, window.end_ns)
     if worst is not None:
         return worst.trigger
-    if any(probe.role is Role.VICTIM for probe in window.probes):
-        row = most_unusual_call(window)
-    else:
-        row = next((ranked.row for ranked in ranked_calls(window, 1)), None)
+    victims = any(probe.role is Role.VICTIM for probe in window.probes)
+    row = most_unusual_call(window) if victims else slowest_row(window)
     if row is None:
         return None
     call = window.calls[row]

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from stallprobes.records.rows import Rows
 from stallprobes.traces.delay import (
     LONGEST_CHANGE_NS,
-    Delay,
     DelayCause,
     DelayPart,
     cause_text,
@@ -44,11 +43,6 @@ class DelayIndex:
         self._tenure_ends = np.maximum.accumulate(trace.tenures["end_ns"])
         # Texts of a queue: all of it waits for work of few names.
         self._queue_texts: dict[tuple[int, ...], str] = {}
-
-    def delay_of(self, row: int) -> Delay | None:
-        """As ``delay.delay_of``, of row ``row`` of the trace's work."""
-        work = self._trace.work[row]
-        return delay_of(self._beside(work), work)
 
     def cause_text(self, row: int) -> str:
         """The main cause of the delay of row ``row`` of the trace's work as a clause; "" where nothing is known."""

@@ -3,51 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 
 from stallprobes.model import Role
 from stallprobes.records.rows import Rows
-from stallprobes.traces.delay import Delay
-from stallprobes.traces.delay_index import DelayIndex
 from stallprobes.traces.trace import Int64s, Trace, callers_of
 
 
-@dataclass(frozen=True)
-class RankedCall:
-    """A call: its row in ``Trace.calls``, and the delay of its last started work.
-
-    ``delay`` is None without known work; ``cause`` is its main cause as a clause, "" for none.
-    """
-
-    row: int
-    probe: int
-    op: int
-    began_ns: int
-    returned_ns: int
-    delay: Delay | None
-    cause: str
-
-    @property
-    def call_ns(self) -> int:
-        """The time inside the call."""
-        return self.returned_ns - self.began_ns
-
-
-def ranked_calls(trace: Trace, count: int, probes: Collection[int] | None = None) -> tuple[RankedCall, ...]:
-    """At most ``count`` calls of ``trace``, the slowest first, of the probes with the numbers ``probes``, by default
-    the victims.
+def slowest_row(trace: Trace, probes: Collection[int] | None = None) -> int | None:
+    """The row of the slowest call of the probes with the numbers ``probes``, by default the victims; None without any.
 
     A call ranks by the time inside it plus the time that its work waited for others afterwards; a wait behind earlier
     work of the same probe on the same stream does not count. Calls that wait for work are left out, since they last as
     long as the work, and so are calls that no histogram counts.
     """
     rows = _taking_part(trace, probes)
-    slow = _times(trace)[rows]
-    order = rows[np.argsort(-slow, kind="stable")[:count]]
-    callers, index = callers_of(trace), DelayIndex(trace)
-    return tuple(_ranked(trace, int(row), callers, index) for row in order)
+    return int(rows[np.argmax(_times(trace)[rows])]) if len(rows) else None
 
 
 def most_unusual_call(trace: Trace, probes: Collection[int] | None = None) -> int | None:
@@ -100,12 +72,3 @@ def _times(trace: Trace) -> Int64s:
     longest = np.zeros(len(calls), dtype=np.int64)
     np.maximum.at(longest, callers[called], waited[called])
     return np.asarray(times + longest)
-
-
-def _ranked(trace: Trace, row: int, callers: Int64s, index: DelayIndex) -> RankedCall:
-    probe, op, _, began, returned, _ = trace.calls[row].tolist()
-    submitted = np.flatnonzero(callers == row)
-    last = int(submitted[-1]) if len(submitted) else None
-    delay = None if last is None else index.delay_of(last)
-    cause = index.cause_text(last) if last is not None and delay is not None and delay.ns > 0 else ""
-    return RankedCall(row, probe, op, began, returned, delay, cause)

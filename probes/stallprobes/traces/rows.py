@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.traces import labels
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.trace import OPEN, Int64s, OpenWork, Trace
 
@@ -84,81 +81,6 @@ class RowSpans:
     def solid(cls, starts: Int64s, ends: Int64s, numbers: Int64s) -> RowSpans:
         """Spans none of which is hollow."""
         return cls(starts, ends, np.zeros(len(starts), dtype=np.bool_), numbers)
-
-    def where(self, which: NDArray[np.bool_]) -> Int64s:
-        """The starts and ends of some of them, as int64[n][2]."""
-        return np.column_stack((self.starts[which], self.ends[which]))
-
-
-@dataclass(frozen=True, eq=False)
-class TraceRow:
-    """A row of a picture: ``spans`` (int64[n][2], begins and ends in ns) is drawn solid, ``hollow`` hollow."""
-
-    key: RowKey
-    label: str
-    spans: Int64s
-    hollow: Int64s
-
-    @property
-    def group(self) -> RowGroup:
-        """The group in which it stands."""
-        return self.key.kind.group
-
-    @property
-    def probe(self) -> int | None:
-        """The number of its calls' probe; None for other rows."""
-        return self.key.number if self.key.kind is RowKind.CALLS else None
-
-    @property
-    def waits(self) -> bool:
-        """True if it has calls that wait."""
-        return self.key.kind is RowKind.CALLS and len(self.hollow) > 0
-
-    @property
-    def open(self) -> bool:
-        """True if it has open work."""
-        return self.key.kind is RowKind.WORK and len(self.hollow) > 0
-
-    @property
-    def foreign(self) -> bool:
-        """True if it has the time in which another process had the engine."""
-        return self.key.kind is RowKind.FOREIGN
-
-
-def rows_of(trace: Trace) -> tuple[TraceRow, ...]:
-    """The rows of ``trace`` from top to bottom, without rows of driver overhead."""
-    calls = [(RowKey(RowKind.CALLS, number), probe.name) for number, probe in enumerate(trace.probes)]
-    engine = [
-        (RowKey(RowKind.TENURES, context), trace.names.context(context))
-        for context in np.unique(trace.tenures["context"]).tolist()
-    ]
-    rows = [_row(trace, key, label) for key, label in (*calls, *_work_labels(trace), *engine)]
-    foreign = _row(trace, RowKey(RowKind.FOREIGN), RowKind.FOREIGN)
-    return (*rows, foreign) if len(foreign.spans) else tuple(rows)
-
-
-def _row(trace: Trace, key: RowKey, label: str) -> TraceRow:
-    spans = spans_of(trace, key)
-    # A call in flight may have begun after the trace, and so may open work.
-    shown = (spans.numbers != NO_NUMBER) | (spans.starts < trace.end_ns)
-    return TraceRow(key, label, spans.where(shown & ~spans.hollow), spans.where(shown & spans.hollow))
-
-
-def _work_labels(trace: Trace) -> Iterator[tuple[RowKey, str]]:
-    """The rows of the streams by device; streams of one name are named after their probes too."""
-    places = set(np.unique(trace.work[["device", "context", "stream"]]).tolist())
-    places |= {(work.device, work.context, work.stream) for work in trace.open_work if work.since_ns < trace.end_ns}
-    several = len({device for device, _, _ in places}) > 1
-    names: dict[RowKey, str] = {}
-    for device, context, stream in sorted(places):
-        label = f"{trace.names.context(context)}/{trace.names.stream(context, stream)}"
-        names.setdefault(RowKey(RowKind.WORK, context, stream), f"GPU {device} {label}" if several else label)
-    count = Counter(names.values())
-    for key, label in names.items():
-        users = ""
-        if count[label] > 1:
-            users = labels.stream_users(trace, _work_numbers(trace, key), _open_work(trace, key))
-        yield key, f"{label} {users}" if users else label
 
 
 def _open_work(trace: Trace, key: RowKey) -> list[OpenWork]:

@@ -229,16 +229,6 @@ class Trace(TraceHead, frozen=True, eq=False, kw_only=True):
         same = (self.work["probe"] == row["probe"]) & (self.work["began_ns"] == row["began_ns"])
         return np.asarray(self.work[same])
 
-    def call_of(self, probe: int, began_ns: int) -> int | None:
-        """The number of the call of ``probe`` that began at ``began_ns``; None if it is not in the trace."""
-        first = int(np.searchsorted(self.calls["began_ns"], began_ns))
-        for number in range(first, len(self.calls)):
-            if self.calls["began_ns"][number] != began_ns:
-                return None
-            if self.calls["probe"][number] == probe:
-                return number
-        return None
-
     def trigger_call(self) -> int | None:
         """The number of the trigger's call; None without a trigger, or if the call had not returned.
 

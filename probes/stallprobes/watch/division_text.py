@@ -7,8 +7,8 @@ from itertools import islice, zip_longest
 
 from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
-from stallprobes.units import duration_ns, format_count, plural, three
-from stallprobes.watch.attribution.evidence_text import alongside_text, size_text, thread_text
+from stallprobes.units import duration_ns, format_count, plural, size_text, three
+from stallprobes.watch.attribution.evidence_text import alongside_text, thread_text
 from stallprobes.watch.attribution.findings import CallInFlight, ProcessFindings
 from stallprobes.watch.attribution.wait_cause import Certainty
 from stallprobes.watch.division.binned_sums import CLOCK_ERROR, Figure

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, family_of, function_of
 from stallprobes.units import duration_ns, plural
+from stallprobes.watch import division_text
 from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.attribution.wait_cause import OTHER_THREAD, WaitCause, cause_of_task
@@ -226,6 +227,20 @@ def tasks_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
     """What tasks of libraries cost a sequence; "" without any that cost much."""
     shown = (task for task in sequence.tasks if task.cost >= _LEAST_TASK)
     return " ".join(task_text(task, process) for task in shown)
+
+
+def sequence_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple[str, ...]:
+    """Sentences beside the verdict of a sequence, in their order; "" for those with nothing to say."""
+    return (
+        division_text.figures_text(sequence),
+        division_text.interpreter_text(sequence),
+        tasks_text(sequence, process),
+        division_text.awaited_text(sequence, process),
+        division_text.workers_text(sequence, process),
+        division_text.cpus_text(sequence, process),
+        division_text.faults_text(process),
+        division_text.ranks_text(sequence, process),
+    )
 
 
 def holding_calls(process: ProcessFindings) -> list[tuple[HoldingCalls, ...]]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.watch_file import GRAPHS_PER_S, LossKind
-from stallprobes.units import duration_ns, format_count, plural
-from stallprobes.watch.attribution.evidence_text import alongside_text, size_text, thread_text
+from stallprobes.units import duration_ns, format_count, plural, size_text
+from stallprobes.watch.attribution.evidence_text import alongside_text, thread_text
 from stallprobes.watch.attribution.findings import CallInFlight, CallSite, ExplainedCall, ThreadFindings, TimeLost
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.matrix import PHASES
-from stallprobes.units import duration_ns, plural, times
+from stallprobes.units import plural, times
 from stallprobes.wording import check_wording
 
 if TYPE_CHECKING:
@@ -87,15 +87,6 @@ def reference_cell(cell: ReferenceCell) -> str:
         if phase in PHASES
     )
     return f"{states} of {plural(cell.measured, 'check')}" + (f"; {ratios}" if ratios else "")
-
-
-def reference_baseline(reference: Reference, row: str) -> str:
-    """The baseline of a victim on the reference: ``call p50 3.09 µs, wait p50 5.09 µs``; "" where it has none."""
-    known = reference.by_row[row].baseline_ns if row in reference.by_row else {}
-    phases = (phase for phase in PHASES if phase in known)
-    return ", ".join(
-        f"{check_wording.phase_name(phase)} {Quantile.P50} {duration_ns(known[phase])}" for phase in phases
-    )
 
 
 def _range(low: float, high: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
 from collections.abc import Callable
@@ -29,7 +28,6 @@ from stallprobes.matrix.comparing.comparison import Comparison
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.patterns import patterns
 from stallprobes.patterns.remedy_code import CodeLanguage
-from stallprobes.recording.recording import Recording
 from stallprobes.verdicts.kinds import FAIL_ON
 from stallprobes.watch.analysis import watch_findings
 from stallprobes.watch.attribution.findings import WatchFindings
@@ -43,7 +41,6 @@ from stallscope.report import (
     matrix_text,
     process_text,
     run_text,
-    trace_text,
     watch_text,
 )
 from stallscope.report.columns import display_width
@@ -223,15 +220,6 @@ def test_the_list_of_processes_fits_and_says_where_a_command_was_cut(processes: 
     rows = [line for line in text.splitlines() if re.match(r" *(900|41234) ", line)]
     assert len(rows) == 2
     assert any(row.endswith("…") for row in rows)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", sorted(path.name for path in RECORDINGS.glob("*-timeline.rec")))
-def test_the_text_of_a_timeline_fits(name: str, width: int) -> None:
-    with contextlib.closing(Recording(RECORDINGS / name)) as recording:
-        text = trace_text.trace_text(recording.trace(0), width=width)
-    assert all(display_width(line) <= width for line in text.splitlines())
-    assert "Slowest calls" in text
 
 
 def test_the_list_fits_40_columns_with_every_name_whole() -> None:

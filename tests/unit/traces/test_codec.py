@@ -107,7 +107,7 @@ def test_a_long_trace_is_cut_around_its_trigger(simulated: Trace) -> None:
     for most in (trace.row_count - 1, 100, 20):
         part = cut(trace, most)
         assert 0 < part.row_count <= most
-        assert part.call_of(trigger.probe, trigger.began_ns) is not None
+        assert part.trigger_call() is not None
         assert trace.begin_ns <= part.begin_ns <= trigger.began_ns
         assert trigger.returned_ns <= part.end_ns <= trace.end_ns
     assert cut(trace, 100).row_count > 70

@@ -1,4 +1,4 @@
-"""The delay index: for each piece of work it finds what the delay by itself finds, and the ranking that uses it."""
+"""The delay index: for each piece of work it finds what the delay by itself finds; and the calls that stand out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stallprobes.model import MS, SECONDARY
 from stallprobes.traces import delay_index
 from stallprobes.traces.delay import DelayCause, cause_text, delay_of
 from stallprobes.traces.delay_index import DelayIndex
-from stallprobes.traces.ranking import most_unusual_call, ranked_calls
+from stallprobes.traces.ranking import most_unusual_call, slowest_row
 from stallprobes.traces.trace import Trace
 
 
@@ -53,23 +53,23 @@ def test_the_index_finds_the_same_causes(
     }
 
 
-def test_the_index_gives_the_delay_itself(traces: dict[str, Trace]) -> None:
+def test_the_slowest_call_is_that_with_its_work_waited_longest(traces: dict[str, Trace]) -> None:
     trace = traces["contexts"]
-    index = DelayIndex(trace)
-    assert [index.delay_of(row) for row in range(len(trace.work))] == [delay_of(trace, work) for work in trace.work]
 
+    def latency(row: int | None) -> int:
+        assert row is not None
+        ended = max([trace.calls["returned_ns"][row], *trace.work_of(row)["start_ns"]])
+        return int(ended - trace.calls["began_ns"][row])
 
-def test_calls_rank_by_what_they_and_their_work_waited(traces: dict[str, Trace]) -> None:
-    trace = traces["contexts"]
-    ranked = ranked_calls(trace, 4)
-    assert [trace.probes[each.probe].name for each in ranked] == ["d2d@secondary"] * 4
-    waits = [each.call_ns + each.delay.ns for each in ranked if each.delay is not None]
-    assert waits == sorted(waits, reverse=True)
-    assert {each.cause for each in ranked} == {"context primary had the engine"}
-    # Calls that only wait do not take part, and neither does a queue behind itself.
-    assert {each.op for each in ranked} == {0}
-    (launch,) = ranked_calls(trace, 1, probes={2})
-    assert trace.probes[launch.probe].name == "launch"
+    row = slowest_row(trace)
+    assert row is not None
+    # Calls that only wait do not take part.
+    assert trace.calls[row][["probe", "op"]].tolist() == (1, 0)
+    copies = np.flatnonzero((trace.calls["probe"] == 1) & (trace.calls["op"] == 0))
+    assert latency(row) == max(map(latency, copies.tolist()))
+    launch = slowest_row(trace, probes={2})
+    assert launch is not None
+    assert trace.calls["probe"][launch] == 2
 
 
 def test_the_most_unusual_call_is_that_of_a_victim(traces: dict[str, Trace]) -> None:
@@ -78,22 +78,14 @@ def test_the_most_unusual_call_is_that_of_a_victim(traces: dict[str, Trace]) -> 
     assert row is not None
     assert trace.probes[trace.calls["probe"][row]].name == "d2d@secondary"
     assert most_unusual_call(trace, probes=()) is None
-    assert ranked_calls(trace.between(0, 1), 3) == ()
+    assert slowest_row(trace.between(0, 1)) is None
 
 
-def test_a_call_without_known_work_has_no_delay(traces: dict[str, Trace]) -> None:
-    trace = traces["contexts"]
-    (ranked, *_) = ranked_calls(trace.changed(work=trace.work[:0]), 1)
-    assert (ranked.delay, ranked.cause) == (None, "")
-    assert ranked.call_ns == int(
-        (trace.calls["returned_ns"] - trace.calls["began_ns"])[
-            (trace.calls["op"] == 0) | (trace.calls["probe"] != 1)
-        ].max()
-    )
-
-
-def test_an_unknown_call_does_not_wait(traces: dict[str, Trace]) -> None:
+def test_work_that_is_not_known_does_not_count(traces: dict[str, Trace]) -> None:
     trace = traces["contexts"]
     work = trace.work.copy()
     work["probe"] = -1
-    assert all(each.delay is None for each in ranked_calls(trace.changed(work=work), 3))
+    for known in (trace.work[:0], work):
+        row = slowest_row(trace.changed(work=known))
+        times = trace.calls["returned_ns"] - trace.calls["began_ns"]
+        assert times[row] == times[(trace.calls["op"] == 0) & (trace.calls["probe"] > 0)].max()

@@ -21,7 +21,6 @@ from stallprobes.traces.trace import (
     TraceNames,
     TraceTrigger,
 )
-from stallscope.report.trace_text import trace_text
 
 
 def probe(name: str, placement: Placement | None = None) -> Probe:
@@ -168,8 +167,6 @@ def test_a_call_leads_to_its_work(report_1: Trace) -> None:
     )
     work = report_1.work_of(number)
     assert {RecordKind(kind) for kind in work["kind"]} == {RecordKind.KERNEL}
-    assert report_1.call_of(2, int(report_1.calls["began_ns"][number])) == number
-    assert report_1.call_of(2, int(report_1.calls["began_ns"][number]) + 1) is None
     assert len(delays_of_call(report_1, number)) == 1
 
 
@@ -213,7 +210,6 @@ def test_a_part_that_reaches_beyond_the_trace_says_nothing_of_what_was_not_recor
     assert (part.begin_ns, part.end_ns, len(part.calls)) == (running.begin_ns, running.end_ns, len(running.calls))
     assert part.engine_known_ns == running.begin_ns
     assert len(foreign_gaps(part)) == 0
-    assert trace_text(part) == trace_text(running)
 
 
 def test_a_part_outside_of_the_trace_is_empty(report_1: Trace) -> None:

@@ -92,7 +92,7 @@ def test_the_first_copy_behind_the_kernel_fires_by_its_start(
     assert found.phase is Phase.START
     assert found.ns > found.limit_ns > 100 * US
     trace = history.trace(found.since_ns - MS, found.end_ns + MS, trigger=found.trigger)
-    call = trace.call_of(found.trigger.probe, found.trigger.began_ns)
+    call = trace.trigger_call()
     assert call is not None
     (work,) = trace.work_of(call)
     assert work["start_ns"] - found.returned_ns == found.ns

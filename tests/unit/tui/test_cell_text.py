@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from factories import matrices
-from stallprobes.matrix.matrix import QUIET
 from stallscope.tui.matrix.cell import paragraphs
 from stallscope.tui.matrix.view_model import MatrixView
 
@@ -13,12 +12,9 @@ def test_the_reference_is_in_the_headline_and_in_each_cell() -> None:
     view = MatrixView.of(made.changed(fingerprint={"gpu": "NVIDIA H200", "driver": "580.159.04"}))
     assert view.headline is not None
     assert "against other machines (NVIDIA H200, driver 580.159.04): 1 only there" in dict(view.headline)["Changes"]
-    texts = [
-        next(text for title, _, text in paragraphs(view, ("d2d@secondary", column)) if title == "On other machines")
-        for column in ("spin", QUIET)
-    ]
-    assert texts[0].startswith("stalled in 4 of 4 checks; call p50 ×")
-    assert texts[1].startswith("call p50 3.75 µs, wait p50 5.63 µs. h200-580.159.04: NVIDIA H200, driver 580.159.04")
+    there = [text for title, _, text in paragraphs(view, ("d2d@secondary", "spin")) if title == "On other machines"]
+    assert there[0].startswith("stalled in 4 of 4 checks; call p50 ×")
+    assert "h200-580.159.04: NVIDIA H200, driver 580.159.04" in there[0]
     elsewhere = MatrixView.of(made)
     assert not [
         title for title, _, _ in paragraphs(elsewhere, ("d2d@secondary", "spin")) if title == "On other machines"

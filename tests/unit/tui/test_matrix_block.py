@@ -18,9 +18,10 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import matrix_symbols
 from stallscope.report.text import TextWriter
 from stallscope.tui.common.lines import Line, fit, length
-from stallscope.tui.matrix.block import BlockView
+from stallscope.tui.matrix.block import BlockView, block_lines
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
-from stallscope.tui.matrix.cursor import MatrixCursor, grid_view
+from stallscope.tui.matrix.cursor import MatrixCursor
+from stallscope.tui.matrix.cursor import block_view as view_of_block
 from stallscope.tui.matrix.known_checks import reference_view
 from stallscope.tui.matrix.view_model import Key, MatrixView
 
@@ -33,14 +34,12 @@ def recorded() -> Matrix:
 
 
 def block_view(state: MatrixState, cursor: MatrixCursor | None = None, ascii_only: bool = False) -> BlockView:
-    found = grid_view(state, (cursor or MatrixCursor()).on_cell_of(state.matrix_view), False, ascii_only)
-    assert isinstance(found, BlockView)
-    return found
+    return view_of_block(state, (cursor or MatrixCursor()).on_cell_of(state.matrix_view), False, ascii_only)
 
 
 def drawn(view: BlockView, size: tuple[int, int]) -> list[str]:
     """The lines as a widget of ``size`` draws them."""
-    return [text(fit(line, size[0])) for _, line in view.drawn(*size)]
+    return [text(fit(line, size[0])) for _, line in block_lines(view, *size)]
 
 
 def text(line: Line) -> str:
@@ -84,7 +83,7 @@ def test_each_symbol_is_below_the_letter_of_its_victim_and_a_click_there_selects
     whole: MatrixState, size: tuple[int, int]
 ) -> None:
     view = block_view(whole)
-    lines = view.drawn(*size)
+    lines = block_lines(view, *size)
     assert len(lines) <= size[1]
     head = text(lines[0][1])
     letters = dict(zip("ABCDEFGHIJKLMN", view.columns, strict=True))
@@ -206,6 +205,6 @@ def test_more_victims_than_letters_are_drawn_and_none_is_too_wide() -> None:
     made = matrices.made_up(1, rows=rows, columns=columns, times={(rows[0].name, columns[1].name): 9.0}, calls=3)
     view = block_view(MatrixState(MatrixView.of(made)))
     for size in _SIZES:
-        lines = view.drawn(*size)
+        lines = block_lines(view, *size)
         assert all(length(line) <= size[0] for _, line in lines[:3])
         assert "→ " in "\n".join(drawn(view, size)) or size[0] > 200

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
 from stallprobes.live.view_model import MonitorView, ProbeRow
-from stallprobes.matrix import check_file
 from stallprobes.model import Role
 from stallscope.tui.common.lines import Line, fit, shortened
 from stallscope.tui.common.plots import axis_labels, decade_label
-from stallscope.tui.matrix.grid import GridView, grid_layout, grid_lines
-from stallscope.tui.matrix.view_model import LEGEND, CellLabel
 from stallscope.tui.monitor.layout import layout
 from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView
-
-CHECK = Path(__file__).parents[2] / "gpu" / "recorded" / "check-h200x2-1.json.gz"
-
 
 _KEYS = "1234567890abcdefg"
 
@@ -59,50 +49,6 @@ def test_equal_names_stay_equal() -> None:
     assert shortened(["spin kernel", "spin kernel"], 6) == ["spin …", "spin …"]
 
 
-@pytest.fixture(scope="module")
-def names() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Rows and columns of a recorded check."""
-    matrix = check_file.load(CHECK)
-    return tuple(one.name for one in matrix.rows), tuple(one.name for one in matrix.columns)
-
-
-@pytest.mark.parametrize("width", [60, 80, 120, 250])
-@pytest.mark.parametrize("height", [6, 9, 14, 40])
-def test_no_two_columns_or_rows_of_the_matrix_have_the_same_name(
-    names: tuple[tuple[str, ...], tuple[str, ...]], width: int, height: int
-) -> None:
-    rows, columns = names
-    view = GridView("× baseline, as judged", rows, columns)
-    at = grid_layout(view, width, height)
-    heads, labels = set(), set()
-    for column in range(view.pinned, len(columns)):
-        first = at.clamped(view, (0, column - view.pinned))
-        lines = [line for _, line in grid_lines(replace(view, first=first), width, height)]
-        start = at.label + (column - first[1]) * at.cell
-        heads.add(tuple(text(line)[start : start + at.cell] for line in lines[1 : 1 + at.head]))
-    for row in range(len(rows)):
-        first = at.clamped(view, (row, 0))
-        lines = [line for _, line in grid_lines(replace(view, first=first), width, height)]
-        labels.add(text(lines[1 + at.head + (row - first[0]) * at.each])[1 : at.label])
-    assert len(heads) == len(columns) - view.pinned
-    assert len(labels) == len(rows)
-    if at.columns + view.pinned < len(columns):
-        assert f"of {len(columns)}" in text(grid_lines(view, width, height)[0][1])
-
-
-def test_what_is_seen_is_explained_before_what_is_not() -> None:
-    marks = ("×3.0c!!", "×94kw?", "·", "–")
-    columns = tuple(f"column {number}" for number in range(len(marks)))
-    labels = {("d2d", name): (CellLabel(mark),) * 3 for name, mark in zip(columns, marks, strict=True)}
-    view = GridView("check", ("d2d",), columns, labels, parts=("", ""), legend=LEGEND)
-    for width in (71, 80, 200):
-        legend = text(grid_lines(view, width, 24)[-1][1]).rstrip()
-        assert len(legend) < width
-        explained = re.split(r"\s{2,}", legend.strip())
-        assert {"c call", "w wait", "!! stalled", "? drift", "– unsupported", "· not reached"} <= set(explained)
-        assert "! slower" in explained or width < 200
-
-
 def _table(rows: list[ProbeRow], focus: str, width: int, height: int) -> tuple[list[str], ProbeTable]:
     table = ProbeTable()
     keys_of = {row.name: key for row, key in zip(rows, _KEYS, strict=False)}
@@ -118,7 +64,7 @@ def _row(name: str, role: Role, mark: str = "") -> ProbeRow:
 def test_the_keys_of_all_aggressors_stay_visible_in_the_lowest_screen(aggressors: int) -> None:
     rows = [_row(f"pageable D2H {number}", Role.AGGRESSOR, "dim") for number in range(aggressors)]
     victims = [_row(f"victim {number}", Role.VICTIM, "bad" if number == 5 else "") for number in range(6)]
-    sizes = layout(60, 18, aggressors + 9)
+    sizes = layout(18, aggressors + 9)
     assert sizes.table is not None
     lines, table = _table([*rows, *victims], "victim 0", 60, sizes.table)
     assert len(lines) <= sizes.table
@@ -141,8 +87,8 @@ def test_labels_of_the_axis_are_whole() -> None:
         assert {part.strip() for part in labels.split("╵")[1:]} <= known
 
 
-def test_a_large_screen_shows_several_probes_and_a_longer_log() -> None:
-    small, large = layout(160, 48, 10), layout(250, 70, 10)
+def test_a_large_screen_shows_higher_plots_and_a_longer_log() -> None:
+    small, large = layout(48, 10), layout(70, 10)
     assert large.log > small.log
     assert large.histograms > small.histograms
     assert large.heat_map > small.heat_map

@@ -11,8 +11,8 @@ from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnap
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import QUIET
 from stallscope.tui.matrix.controller import MatrixState
-from stallscope.tui.matrix.cursor import MatrixCursor, grid_view
-from stallscope.tui.matrix.view_model import CellValue, MatrixView
+from stallscope.tui.matrix.cursor import MatrixCursor, block_view
+from stallscope.tui.matrix.view_model import MatrixView
 from stallscope.tui.watch.state import WatchScreenState
 
 MATRIX = MatrixView.of(screen_example())
@@ -25,44 +25,28 @@ def test_the_worst_cell_is_selected_and_stays_in_another_order() -> None:
     assert replace(cursor, worst_first=False).on_cell_of(MATRIX).key == cursor.key
     # A cell that the block does not have.
     assert replace(cursor, key=("d2d", QUIET)).on_cell_of(MATRIX).key == cursor.key
-    assert replace(cursor, key=("d2d", QUIET), value=CellValue.P50).on_cell_of(MATRIX).key == ("d2d", QUIET)
     assert cursor.on_cell_of(None).key is None
 
 
 def test_a_movement_ends_at_the_last_cell() -> None:
     cursor = MatrixCursor().on_cell_of(MATRIX)
-    view = grid_view(STATE, cursor, replayed=False)
+    view = block_view(STATE, cursor, replayed=False)
     assert cursor.moved(view, 99, 99).key == (view.columns[-1], view.rows[-1])
     assert cursor.moved(view, -99, -99).key == (view.columns[0], view.rows[0])
-    cursor = replace(cursor, value=CellValue.P50)
-    view = grid_view(STATE, cursor, replayed=False)
-    assert cursor.moved(view, 99, 99).key == (view.rows[-1], view.columns[-1])
-    assert cursor.moved(grid_view(MatrixState(), cursor, replayed=False), 1, 1) is cursor
+    assert cursor.moved(block_view(MatrixState(), cursor, replayed=False), 1, 1) is cursor
 
 
 def test_the_worst_cell_is_selected_with_the_order_that_begins_with_it() -> None:
     cursor = MatrixCursor(worst_first=False, key=("d2d", "spin")).reordered(MATRIX)
     assert cursor.worst_first
-    assert cursor.key == MATRIX.worst(False, cursor.names(MATRIX)[1])
+    assert cursor.key == MATRIX.worst(False, MATRIX.order(worst_first=True)[1])
     # Where nothing changed it is that of the check.
     stalled = matrices.made_up(1, times={("d2d", "spin"): 30.0})
     same = MatrixView.of(stalled).compared(compare(stalled, stalled))
     assert (found := cursor.at_worst(same)) is not None
     assert found.key == ("d2d", "spin")
-    assert replace(cursor, value=CellValue.CHANGE).at_worst(same) is None
     back = cursor.reordered(MATRIX)
     assert (back.worst_first, back.key) == (False, cursor.key)
-
-
-def test_changes_are_among_the_values_of_a_comparison_only() -> None:
-    cursor, seen = MatrixCursor(), []
-    for compared in (False, False, False, True):
-        cursor = cursor.with_next_value(compared)
-        seen.append(cursor.value)
-    assert seen == [CellValue.JUDGED, CellValue.P50, CellValue.P99, CellValue.CHANGE]
-    assert MatrixCursor(CellValue.P99).with_next_value(compared=True).value is CellValue.CHANGE
-    # The comparison has ended.
-    assert MatrixCursor(CellValue.CHANGE).with_next_value(compared=False).value is CellValue.SYMBOLS
 
 
 def test_the_row_that_lost_most_is_selected_until_somebody_selects_another() -> None:

@@ -35,7 +35,6 @@ from stallprobes.traces.trace import Trace
 from stallprobes.watch.live import trace_history
 from stallprobes.watch.live.trace_history import TriggeringCall, WatchTraceHistory
 from stallprobes.watch.reading.record_windows import RecordWindows
-from stallprobes.wording import trace_wording
 
 
 def called(made: Trace, name: str) -> list[int]:
@@ -117,16 +116,14 @@ def test_contexts_and_threads_of_several_processes_are_kept_apart() -> None:
     assert calls_beside(made, 0) == []
 
 
-def test_calls_of_two_threads_of_a_process_are_beside_each_other_and_have_no_iteration() -> None:
+def test_calls_of_two_threads_of_a_process_are_beside_each_other() -> None:
     kept = WatchTraceHistory()
     calls = [slow(D2H, 0, 5000, thread=one) for one in (MAIN, OTHER)]
     watched = process(thread(MAIN, calls[:1], name="MainThread"), thread(OTHER, calls[1:], name="loader"))
     kept.feed(watched, batch([kernel(10, 20)]), slow_batch(watched), at_ns(6000))
     made = kept.trace()
     assert [text.partition(" ")[0] for text, _ in calls_beside(made, 0)] == ["loader"]
-    story = trace_wording.story(made, 0)
-    assert "iteration" not in story.title
-    assert any(note.startswith("Calls of the same process during the call: loader") for note in story.notes())
+    assert made.probes[0].shared == "process"
 
 
 def test_what_is_old_or_too_much_is_dropped_and_the_latter_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,22 +70,15 @@ _MATRIX = (
         "compared with its own baseline just before and after.",
     ),
     (
-        "Table",
-        "A row is a victim, a column an aggressor; the first column, quiet, is the victim alone. The ratio is to the "
-        "cell's own baseline. Judged: the percentile that the verdict names, p50 where the cell is "
-        "quiet. c is the time inside the call, w the wait until the host sees the work complete. !! stalled: at least "
-        "3 times. !* only at p99. ! slower: at least 1.5 times. ? drift: as slow after the aggressor stopped. ~ host "
-        "noise: the machine itself was slower.",
-    ),
-    (
         "Words",
-        "STARVED: fewer than 3 calls returned in 0.5 s. invalid: measured, but not counted; the cell shows the reason. "
-        "– is not possible on this machine, · is not measured.",
+        "STARVED: fewer than 3 calls returned in 0.5 s. STALLED: at least 3 times the cell's own baseline. slower: at "
+        "least 1.5 times. drift: as slow after the aggressor stopped. host noise: the machine itself was slower. "
+        "invalid: measured, but not counted; the cell shows the reason.",
     ),
     (
         "Comparison",
         "WORSE and BETTER: changes beyond chance, at the false alarm rate given for the whole comparison. UNSURE: too "
-        "few calls or too much noise for a decision. STARVES: it did not starve before. The ratio is new over old.",
+        "few calls or too much noise for a decision. The ratio is new over old.",
     ),
 )
 # Sections of the timeline screen's help: (title, text). The sections follow the sections that explain the letters of

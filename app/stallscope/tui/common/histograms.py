@@ -17,16 +17,14 @@ from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import Line, LineWidget, cut, fit, length, short_duration, short_ratio, spread
 from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
-# Width (columns) of the name of a measured time (call, wait, …) before its plot. In a panel for one probe, longer names
-# widen the column. In the grid of several victims, longer names are cut.
-LABEL = 6
+# Smallest width (columns) of the name of a measured time (call, wait, …) before its plot.
+_LABEL = 6
 # FIGURES_IN_A_LINE: width (columns) of the figures at the right of a plot of one line. FIGURES: width (columns) of the
 # figures at the right of a higher plot.
 FIGURES_IN_A_LINE, FIGURES = 22, 30
-# Heights (lines) of histograms. _TALL: smallest height of a panel that counts as tall. MOST_TALL_LINES: largest height
-# of one plot in a tall panel for one probe. MOST_LINES: largest height of one plot in a lower panel, and in the grid of
-# several victims.
-MOST_LINES, MOST_TALL_LINES, _TALL = 8, 14, 36
+# Heights (lines) of histograms. _TALL: smallest height of a panel that counts as tall. _MOST_TALL_LINES: largest height
+# of one plot in a tall panel. _MOST_LINES: largest height of one plot in a lower panel.
+_MOST_LINES, _MOST_TALL_LINES, _TALL = 8, 14, 36
 # Smallest number of calls for which p99.9 is shown: of fewer calls, p99.9 is the maximum.
 TAIL_CALLS = 1000
 # Words before the figures beside a plot. _LIVE: word for the latest calls, and for those of a check's cell. _WAS: word
@@ -94,7 +92,7 @@ def histogram_lines(view: HistogramsView, width: int, height: int) -> list[Line]
         table, room = [], height - 2
     phases = phases[: max(room, 1)]
     runs = legend_runs(phases, view.now_text, view.behind[1], view.stalled)
-    most = MOST_LINES if height < _TALL else MOST_TALL_LINES
+    most = _MOST_LINES if height < _TALL else _MOST_TALL_LINES
     title, state = _title(view, width)
     # The legend has a line of its own where that costs the plots none, else the rest of the title's.
     below = room - len(phases) >= 2
@@ -104,7 +102,7 @@ def histogram_lines(view: HistogramsView, width: int, height: int) -> list[Line]
     each, between = lines_of_each(room - below, len(phases), most)
     out = [spread(title, state, width)]
     figures = (FIGURES_IN_A_LINE if each == 1 else FIGURES) if width >= 64 else 0
-    label = max(LABEL, *(len(channel.phase.traits.word) + 1 for channel in phases))
+    label = max(_LABEL, *(len(channel.phase.traits.word) + 1 for channel in phases))
     plot = max(10, width - label - 1 - figures - 1)
     letters, styles = bars(
         [live_histogram(channel, view.live) for channel in phases],

@@ -352,6 +352,11 @@ class LineWidget(Widget, can_focus=False):
         if changed:
             self.refresh(*changed)
 
+    @property
+    def text(self) -> str:
+        """The drawn lines as a text."""
+        return "\n".join("".join(text for text, _ in line).rstrip() for line in self._lines).rstrip()
+
     def repaint(self) -> None:
         """Draw everything, after the theme or the size changed."""
         self._styles, self._strips = {}, []

@@ -6,14 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from string import ascii_letters, ascii_uppercase
 
+from textual.reactive import var
+
 from stallprobes.model import Phase
 from stallscope.report.columns import display_width, padded, wrapped
 from stallscope.report.matrix_block import LegendEntry
 from stallscope.tui.common.histograms import histogram_lines, legend_runs
-from stallscope.tui.common.lines import Line, Run, Targets, cut, fit, length, paragraph_lines, rule, shortened
+from stallscope.tui.common.lines import (
+    Line,
+    Run,
+    Targets,
+    WheelWidget,
+    cut,
+    fit,
+    length,
+    paragraph_lines,
+    rule,
+    shortened,
+)
 from stallscope.tui.common.plots import bar_lines, bars
 from stallscope.tui.matrix.cell import CellSummary
-from stallscope.tui.matrix.grid import WIDEST_LABEL, GridLayout, GridView
 from stallscope.tui.matrix.view_model import Key, symbol_style
 
 # Smallest panel width (columns) with the selected cell's text at the right of the block of symbols. A cell is a victim
@@ -21,6 +33,8 @@ from stallscope.tui.matrix.view_model import Key, symbol_style
 _WIDE = 120
 # Width (columns) of the selected cell's text at the right of the block of symbols.
 _BESIDE = 52
+# Largest width (columns) of the names of the aggressors.
+_WIDEST_LABEL = 30
 # Widths (columns) in the block of symbols. _STEP: width of a symbol with the blank before the symbol. _WORST: width of
 # the highest ratio to the baseline, which follows each aggressor's symbols.
 _STEP, _WORST = 2, 10
@@ -45,13 +59,22 @@ _LETTERS = ascii_uppercase + ascii_letters[: len(ascii_uppercase)]
 
 
 @dataclass(frozen=True)
-class BlockView(GridView):
-    """View of the block: ``rows`` are aggressors, ``columns`` victims.
+class BlockView:
+    """View of the block: ``rows`` are aggressors, ``columns`` victims; ``empty`` are the lines in their place.
 
-    ``symbols`` has the symbol of each cell with its style, ``worst`` the worst ratio beside each aggressor. ``rest``
-    names aggressors without a line, "" for none. ``entries`` is the legend; ``compared``: it also has the changes.
+    ``focus`` is the row and column of the selected cell, ``first`` of the upper left cell, both from 0. ``fresh`` is
+    the aggressor that was measured last. ``symbols`` has the symbol of each cell with its style, ``worst`` the worst
+    ratio beside each aggressor. ``rest`` names aggressors without a line, "" for none. ``entries`` is the legend;
+    ``compared``: it also has the changes.
     """
 
+    title: str = ""
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
+    focus: tuple[int, int] = (0, 0)
+    first: tuple[int, int] = (0, 0)
+    fresh: str | None = None
     symbols: Mapping[Key, Run] = field(default_factory=dict)
     worst: Mapping[str, str] = field(default_factory=dict)
     rest: str = ""
@@ -67,30 +90,45 @@ class BlockView(GridView):
         """The layout in ``width`` columns and ``height`` lines."""
         return block_layout(self, width, height)
 
-    def drawn(self, width: int, height: int) -> list[tuple[Targets, Line]]:
-        """The lines, each with its targets."""
-        return block_lines(self, width, height)
-
 
 @dataclass(frozen=True)
-class BlockLayout(GridLayout):
+class BlockLayout:
     """Layout of the block, and of what is around it.
 
-    ``worst``: the worst ratios are shown. ``beside`` is the first column of the list of victims, 0 without one;
-    ``wide``: the selected cell is below that list. ``below`` is the number of lines between block and legend.
+    ``label`` is the width of the names of the aggressors, ``rows`` and ``columns`` are the numbers of visible ones.
+    ``legend``, ``worst``: the legend and the worst ratios are shown. ``beside`` is the first column of the list of
+    victims, 0 without one; ``wide``: the selected cell is below that list. ``below`` is the number of lines between
+    block and legend.
     """
 
-    worst: bool = False
-    beside: int = 0
-    wide: bool = False
-    below: int = 0
+    label: int
+    rows: int
+    columns: int
+    legend: bool
+    worst: bool
+    beside: int
+    wide: bool
+    below: int
+
+    def clamped(self, view: BlockView, first: tuple[int, int]) -> tuple[int, int]:
+        """``first`` limited to the existing rows and columns."""
+        top = max(0, min(first[0], len(view.rows) - self.rows))
+        left = max(0, min(first[1], len(view.columns) - self.columns))
+        return top, left
+
+    def first_with_focus(self, view: BlockView) -> tuple[int, int]:
+        """The nearest upper left cell with which the selected cell is visible."""
+        (row, column), (top, left) = view.focus, view.first
+        top = min(max(top, row - self.rows + 1), row)
+        left = min(max(left, column - self.columns + 1), column)
+        return self.clamped(view, (top, left))
 
 
 def block_layout(view: BlockView, width: int, height: int) -> BlockLayout:
     """Layout of ``view``. What does not fit is left out: the worst ratios, the list of victims, columns; and below the
     legend, the histogram, rows."""
     count = len(view.columns)
-    label = min(max(map(display_width, view.rows), default=0) + 1, WIDEST_LABEL, width // 3)
+    label = min(max(map(display_width, view.rows), default=0) + 1, _WIDEST_LABEL, width // 3)
     wide = width >= _WIDE and height >= count + _LEAST_CELL + _CAUSE + 3
     listed = _BESIDE if wide else max(map(display_width, view.columns), default=0) + 6
     room = width - label - 1
@@ -101,17 +139,19 @@ def block_layout(view: BlockView, width: int, height: int) -> BlockLayout:
     if wide:
         needed = max(2 + len(view.rows), 1 + count + _CELL)
         below = _TEXT if height - 1 - needed >= _TEXT else _CAUSE
-        return BlockLayout(label, _STEP, 1, 1, height - 3 - below, columns, True, worst, beside, wide, below)
+        return BlockLayout(label, height - 3 - below, columns, True, worst, beside, wide, below)
     fixed = 2 + _cell_height(view.cell)
     spare = height - fixed - min(len(view.rows), _LEAST_ROWS)
     plotted = view.cell is not None and view.cell.plots is not None and spare > 0
     legend = spare > plotted
     rows = max(1, min(len(view.rows), height - fixed - plotted - legend))
-    return BlockLayout(label, _STEP, 1, 1, rows, columns, legend, worst, beside, wide, height - 2 - rows - legend)
+    return BlockLayout(label, rows, columns, legend, worst, beside, wide, height - 2 - rows - legend)
 
 
 def block_lines(view: BlockView, width: int, height: int) -> list[tuple[Targets, Line]]:
     """Lines of the block with the list of victims and the selected cell, and a legend; the targets are cells."""
+    if view.empty:
+        return [([], rule(view.title, width)), *(([], [(f" {text}", "")]) for text in view.empty)]
     at = view.layout(width, height)
     top, left = at.clamped(view, view.first)
     rows = range(top, min(top + at.rows, len(view.rows)))
@@ -282,3 +322,15 @@ def _legend_line(view: BlockView, short: bool) -> Line:
             line.append((f"{entry.kind.look.word}: ", "dim"))
         line += [(entry.symbol, symbol_style(entry.symbol)), (f" {words}  ", "dim")]
     return line
+
+
+class SymbolBlock(WheelWidget):
+    """Draws the block. The target of a click is the victim and the aggressor of a cell; the wheel scrolls."""
+
+    view = var(BlockView())
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Lines of the block."""
+        drawn = block_lines(self.view, width, height)
+        self.targets = [targets for targets, _ in drawn]
+        return [line for _, line in drawn]

@@ -16,7 +16,7 @@ from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.live.view_model import ChannelView, ProbeRow
 from stallprobes.matrix.check.plan import plan
 from stallprobes.matrix.comparing.comparison import Change
-from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Status
+from stallprobes.matrix.matrix import PHASES, Cell, Status
 from stallprobes.model import TIMELINE_PHASES, Channel, Phase, Role
 from stallprobes.patterns.naming import entry_name
 from stallprobes.units import duration_ns, plural, times
@@ -51,7 +51,7 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
         return _reference_paragraphs(matrix_view, matrix_view.shown_reference, key)
     cell = matrix_view.matrix.cells.get(key)
     kind = Status.MISSING if cell is None else cell.kind
-    out = [(kind.look.word, kind_style(kind), _cell_title(matrix_view, key))]
+    out = [(kind.look.word, kind_style(kind), _cell_title(key))]
     change = matrix_view.changes.get(key)
     if change is not None:
         out.append((change.change.look.word, change.change.look.style, _change_sentences(change)))
@@ -89,7 +89,7 @@ def _reference_paragraphs(matrix_view: MatrixView, reference: Reference, key: Ke
     kind = matrix_view.figures[key].kind
     text = _on_reference(reference, key) or "the reference does not have this cell"
     out = [
-        (kind.look.word, kind_style(kind), _cell_title(matrix_view, key)),
+        (kind.look.word, kind_style(kind), _cell_title(key)),
         ("On other machines", "strong", f"{text}."),
     ]
     verdict = _explained(matrix_view.matrix, matrix_view.matrix.cells[key])
@@ -100,15 +100,12 @@ def _reference_paragraphs(matrix_view: MatrixView, reference: Reference, key: Ke
 
 def _on_reference(reference: Reference, key: Key) -> str:
     """The cell on the reference, "" if it does not have the cell."""
-    if key[1] == QUIET:
-        return reference_wording.reference_baseline(reference, key[0])
     there = reference.by_place.get(key)
     return "" if there is None else reference_wording.reference_cell(there)
 
 
-def _cell_title(matrix_view: MatrixView, key: Key) -> str:
-    row, column = matrix_view.matrix.row(key[0]), matrix_view.matrix.column(key[1])
-    return f"{row.name} alone" if column.name == QUIET else f"{row.name} beside {column.name}"
+def _cell_title(key: Key) -> str:
+    return f"{key[0]} beside {key[1]}"
 
 
 def _percentiles(cell: CellFigures) -> str:
@@ -162,7 +159,7 @@ def histograms(matrix_view: MatrixView, key: Key) -> HistogramsView | None:
     ]
     return HistogramsView(
         ProbeRow(
-            _cell_title(matrix_view, key),
+            _cell_title(key),
             Role.VICTIM,
             True,
             kind.look.word,
@@ -229,7 +226,7 @@ def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
     starved = cell.kind is VerdictKind.STARVED
     ratio = f" {times(verdict.ratio)}" if verdict is not None and verdict.ratio and not starved else ""
     return CellSummary(
-        _cell_title(matrix_view, key),
+        _cell_title(key),
         f"{cell.kind.look.word}{ratio}",
         kind_style(cell.kind),
         tuple(texts),

@@ -128,8 +128,6 @@ def _judged(row: ReferenceRow, cell: ReferenceCell) -> tuple[CellFigures, tuple[
     verdict = Verdict(row.name, None, Quantile.P50, None, None, None, kind, head="")
     if chosen := medians or stalled:
         ratio, phase, quantile = max(chosen)
-        own = parts[phase]
-        parts[phase] = PhaseFigures(own.now_ns, own.ratios, kind, quantile, ratio)
         verdict = verdict.changed(phase=phase, quantile=quantile, ratio=ratio)
     return CellFigures(kind, parts, verdict.weight), (verdict,)
 
@@ -144,5 +142,4 @@ def _phase(row: ReferenceRow, cell: ReferenceCell, phase: Phase) -> PhaseFigures
         middle = math.sqrt(math.prod(max(ratio, 1e-9) for ratio in limits))
         ratios[quantile] = BaselineRatio(Channel(phase), quantile, base_ns, base_ns * middle)
     now_ns = {quantile: ratio.now_ns for quantile, ratio in ratios.items()}
-    median_ratio = ratios[Quantile.P50].ratio if Quantile.P50 in ratios else None
-    return PhaseFigures(now_ns, ratios, ratio=median_ratio)
+    return PhaseFigures(now_ns, ratios)

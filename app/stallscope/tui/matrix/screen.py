@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 
 from stallprobes.machine.fingerprint import kernel_module_version
 from stallprobes.matrix.reference import real_name
@@ -20,17 +19,16 @@ from stallscope.report import matrix_text
 from stallscope.report.text import TextWriter
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask, Choose, Prompt, TextDialog, section
-from stallscope.tui.common.histograms import Histograms
-from stallscope.tui.common.lines import LineWidget, Paragraphs
+from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
-from stallscope.tui.matrix.cell import CellScreen, histograms, paragraphs
+from stallscope.tui.matrix.block import BlockLayout, BlockView, SymbolBlock
+from stallscope.tui.matrix.cell import CellScreen
 from stallscope.tui.matrix.controller import MatrixController, MatrixState, suggestion
-from stallscope.tui.matrix.cursor import KEYS, MatrixCursor, grid_view
-from stallscope.tui.matrix.grid import Grid, GridLayout, GridView
+from stallscope.tui.matrix.cursor import KEYS, MatrixCursor, block_view
 from stallscope.tui.matrix.header import HEAD_HEIGHT, TALL_HEAD_HEIGHT, MatrixHead, head_view
-from stallscope.tui.matrix.view_model import CellValue, Key
+from stallscope.tui.matrix.view_model import Key
 
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import Comparison
@@ -43,11 +41,6 @@ _REPORT_COLUMNS = 100
 RUN_PER_S = 4.0
 # Smallest screen height (lines) at which the header has all lines of the headline.
 TALL_SCREEN = 44
-# WIDE_COLUMNS: smallest screen width (columns) with the histograms of the selected cell at the right of its text.
-# HISTOGRAM_LINES: smallest height (lines) of the selected cell's panel that shows the histograms.
-WIDE_COLUMNS, HISTOGRAM_LINES = 110, 8
-# Number of lines of the matrix in addition to its rows: title, column names and legend.
-_GRID_LINES = 6
 # Answers to the question how much a check measures.
 _QUICK, _FULL = "quick", "full"
 # Sentence in the question before another check is run or opened, while the present check is not saved.
@@ -91,19 +84,14 @@ class MatrixScreen(ActionScreen):
         self.cursor = MatrixCursor(follows=self.controller.state.run is not None)
         context.activities[self.NAME] = self.controller.activity
         self._drawn: MatrixState | None = None
-        # The size of the grid, and what decides where the panels are.
         self._drawn_size: tuple[int, int] = (0, 0)
-        self._drawn_places: tuple[int, bool, bool] = (0, False, False)
         # The time of a running check moves without a change of the state.
         self._run_pace = Pace(RUN_PER_S, context.settings.frames_per_second)
 
     def compose(self) -> ComposeResult:
-        """Header, grid, selected cell, key bar."""
+        """Header, block with the selected cell, key bar."""
         yield MatrixHead(id="check-head")
-        yield Grid(id="grid")
-        with Container(id="below"):
-            yield Paragraphs(id="cell-text")
-            yield Histograms(id="histograms")
+        yield SymbolBlock(id="block")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
@@ -143,73 +131,43 @@ class MatrixScreen(ActionScreen):
     def draw(self) -> None:
         """Draw the controller's state."""
         self.changed, state, drawn = False, self.controller.state, self._drawn
-        if drawn is not None and drawn.comparison is not state.comparison:
-            self.cursor = self.cursor.with_changes(state.comparison is not None)
-        if self._places() != self._drawn_places:
-            self._drawn_places = self._places()
-            self.rearrange()
         self._drawn, key = state, self.cursor.key
         if state.run is None and _is_new(drawn, state):
             self.cursor = self.cursor.at_worst(state.matrix_view) or self.cursor
         self.cursor = self.cursor.at_newest_stall(state).on_cell_of(state.matrix_view)
-        grid = self.query_one(Grid)
-        if self.cursor.key != key or grid.size != self._drawn_size:
-            self._drawn_size = grid.size
+        block = self.query_one(SymbolBlock)
+        if self.cursor.key != key or block.size != self._drawn_size:
+            self._drawn_size = block.size
             self.cursor = self._with_cell_visible(self.cursor)
         self.query_one(MatrixHead).view = head_view(state, time.monotonic(), self.replayed)
-        grid.view = self._grid_view(self.cursor)
-        text, panel, key = self.query_one(Paragraphs), self.query_one(Histograms), self.cursor.key
-        if state.matrix_view is None or key is None:
-            text.view, panel.view = (), None
-        else:
-            text.view = paragraphs(state.matrix_view, key, brief=True)
-            panel.view = histograms(state.matrix_view, key) if self.has_class("wide") else None
+        block.view = self._block_view(self.cursor)
 
-    def _grid(self, cursor: MatrixCursor) -> tuple[GridView, GridLayout]:
-        """The grid at ``cursor``, from which movements start."""
-        view = self._grid_view(cursor)
-        return view, view.layout(*self.query_one(Grid).size)
+    def _block(self, cursor: MatrixCursor) -> tuple[BlockView, BlockLayout]:
+        """The block at ``cursor``, from which movements start."""
+        view = self._block_view(cursor)
+        return view, view.layout(*self.query_one(SymbolBlock).size)
 
-    def _grid_view(self, cursor: MatrixCursor) -> GridView:
-        return grid_view(self.controller.state, cursor, self.replayed, self.settings.ascii)
+    def _block_view(self, cursor: MatrixCursor) -> BlockView:
+        return block_view(self.controller.state, cursor, self.replayed, self.settings.ascii)
 
     def _with_cell_visible(self, cursor: MatrixCursor) -> MatrixCursor:
-        view, layout = self._grid(cursor)
+        view, layout = self._block(cursor)
         return replace(cursor, first=layout.first_with_focus(view))
 
     def _show(self, cursor: MatrixCursor) -> None:
-        """Have the next frame draw the grid at ``cursor``."""
+        """Have the next frame draw the block at ``cursor``."""
         self.cursor = cursor
         self.mark_changed()
 
     def _show_cell(self, cursor: MatrixCursor) -> None:
-        """Have the next frame draw the grid at ``cursor``, with the selected cell visible."""
+        """Have the next frame draw the block at ``cursor``, with the selected cell visible."""
         self._show(self._with_cell_visible(cursor))
 
-    def _places(self) -> tuple[int, bool, bool]:
-        """The rows of the matrix (0 without one), whether it is a check, and whether it is a table; they place the
-        panels."""
-        state = self.controller.state
-        rows = 0 if state.matrix_view is None else len(state.matrix_view.matrix.rows)
-        return rows, state.check is not None, self.cursor.value is not CellValue.SYMBOLS
-
     def place_panels(self, width: int, height: int) -> None:
-        """Give the block all lines; a table its lines, and the selected cell the rest, at least a quarter."""
-        state = self.controller.state
-        matrix_view = state.matrix_view
-        self.query_one("#below").display = matrix_view is not None and self.cursor.value is not CellValue.SYMBOLS
-        rows = len(matrix_view.matrix.rows) if matrix_view is not None else 0
-        head = TALL_HEAD_HEIGHT if height >= TALL_SCREEN else HEAD_HEIGHT
-        self.query_one(MatrixHead).styles.height = head
-        room = height - head - 1
-        # Two lines per row, for call and wait, where the histograms still fit.
-        each = 2 if _GRID_LINES + 2 * rows <= room - HISTOGRAM_LINES else 1
-        below = max(room - _GRID_LINES - each * rows, room // 4, 5)
-        self.query_one("#below").styles.height = below
-        # A reference has no histograms.
-        self.set_class(width >= WIDE_COLUMNS and below >= HISTOGRAM_LINES and state.check is not None, "wide")
+        """Give the header its lines, and the block all others."""
+        self.query_one(MatrixHead).styles.height = TALL_HEAD_HEIGHT if height >= TALL_SCREEN else HEAD_HEIGHT
 
-    # Selected cell, order and values.
+    # Selected cell and order.
 
     def action_check_order(self) -> None:
         """Sort by severity, or as measured."""
@@ -222,32 +180,27 @@ class MatrixScreen(ActionScreen):
             self.controller.show_message("Every cell is quiet.")
         self._show_cell(worst or self.cursor)
 
-    def action_check_figure(self) -> None:
-        """Show the next values."""
-        compared = self.controller.state.comparison is not None
-        self._show(self.cursor.with_next_value(compared))
-
     def action_check_page(self, by: int) -> None:
         """Go pages up or down."""
-        self.action_check_move(by * self._grid(self.cursor)[1].rows, 0)
+        self.action_check_move(by * self._block(self.cursor)[1].rows, 0)
 
     def action_check_home(self) -> None:
         """Select the first cell of the row, or of the matrix."""
-        row, column = self._grid(self.cursor)[0].focus
+        row, column = self._block(self.cursor)[0].focus
         self.action_check_move(-row if column == 0 else 0, -column)
 
     def action_check_end(self) -> None:
         """Select the last cell of the row, or of the matrix."""
-        view, _ = self._grid(self.cursor)
+        view, _ = self._block(self.cursor)
         row, column = view.focus
         last = len(view.columns) - 1
         self.action_check_move(len(view.rows) - 1 - row if column == last else 0, last - column)
 
     def action_check_move(self, rows: int, columns: int) -> None:
         """Select the cell ``rows`` and ``columns`` away, or the nearest one."""
-        self._show_cell(self.cursor.moved(self._grid(self.cursor)[0], rows, columns))
+        self._show_cell(self.cursor.moved(self._block(self.cursor)[0], rows, columns))
 
-    @on(LineWidget.Clicked, "Grid")
+    @on(LineWidget.Clicked, "SymbolBlock")
     def select_clicked_cell(self, message: LineWidget.Clicked) -> None:
         """Select the clicked cell, or open it."""
         if message.target == self.cursor.key:
@@ -255,10 +208,10 @@ class MatrixScreen(ActionScreen):
         else:
             self._show(replace(self.cursor, key=message.target, follows=False))
 
-    def on_wheel_widget_turned(self, message: Grid.Turned) -> None:
+    def on_wheel_widget_turned(self, message: SymbolBlock.Turned) -> None:
         """Scroll without changing the selected cell."""
         rows, columns = (0, message.steps) if message.sideways else (message.steps, 0)
-        self._show(self.cursor.scrolled(*self._grid(self.cursor), rows, columns))
+        self._show(self.cursor.scrolled(*self._block(self.cursor), rows, columns))
 
     def action_check_cell(self) -> None:
         """Open the selected cell."""
@@ -294,7 +247,7 @@ class MatrixScreen(ActionScreen):
 
         def run() -> None:
             self.context.check_runs = lambda: self.controller.state.run is not None
-            self.cursor = replace(self.cursor.with_changes(False), follows=True)
+            self.cursor = replace(self.cursor, follows=True)
             self.controller.run(extent == _QUICK, SEED, live.release_gpu(1 if extent == _QUICK else 2))
 
         self.if_sharing_allowed(run)

@@ -9,12 +9,6 @@ from dataclasses import dataclass
 _LEAST_HISTOGRAMS = 6
 # Smallest height (lines) of the heat map. With fewer lines, the heat map is hidden.
 _LEAST_HEAT_MAP = 5
-# Smallest screen that shows the histograms of several victims side by side. _MULTIPLES_COLUMNS: smallest width
-# (columns). _MULTIPLES_LINES: smallest height (lines).
-_MULTIPLES_COLUMNS, _MULTIPLES_LINES = 120, 40
-# Smallest height (lines) of the panel with the histograms of several victims side by side. The panel then has room for
-# bars of two lines for each of two measured times (call and wait).
-_MULTIPLES = 10
 # Height (lines) of a screen below which the legend of the histograms has no line of its own.
 _LOW = 20
 # Screen height (lines) below which the monitor has the compact layout. Exception: if the compact layout leaves fewer
@@ -63,22 +57,20 @@ class Layout:
     compact: bool = False
 
 
-def layout(
-    width: int, height: int, table_rows: int, victims: int = 0, header: int = 2, *, larger: bool = False
-) -> Layout:
-    """The layout for a screen of ``width`` × ``height`` and a probe table of ``table_rows`` lines.
+def layout(height: int, table_rows: int, victims: int = 0, header: int = 2, *, larger: bool = False) -> Layout:
+    """The layout for a screen of ``height`` lines and a probe table of ``table_rows`` lines.
 
     ``victims`` of them are not aggressors; ``header`` is the number of lines of the header in a compact layout. With
     ``larger`` the histograms have the lines of the map, and the GPU's values and the time axis stay.
     """
-    usual = _layout(width, height, table_rows, victims, header)
+    usual = _layout(height, table_rows, victims, header)
     if not larger or usual.heat_map <= _WITHOUT_MAP:
         return usual
     more = usual.heat_map - _WITHOUT_MAP
     return Layout(usual.table, usual.histograms + more, _WITHOUT_MAP, usual.log, usual.compact)
 
 
-def _layout(width: int, height: int, table_rows: int, victims: int, header: int) -> Layout:
+def _layout(height: int, table_rows: int, victims: int, header: int) -> Layout:
     if height < COMPACT_BELOW:
         # The key bar and the aggressors have a line each.
         shared = height - header - 2 - _COMPACT_HISTOGRAMS - _COMPACT_LOG
@@ -98,8 +90,6 @@ def _layout(width: int, height: int, table_rows: int, victims: int, header: int)
         wanted = min(wanted, 2 + max(victims, 3))
     # In the lowest screens the table needs the line of the histograms' legend.
     histograms = _LEAST_HISTOGRAMS - (height < _LOW)
-    if width >= _MULTIPLES_COLUMNS and height >= _MULTIPLES_LINES:
-        histograms = _MULTIPLES
     table = max(3, min(wanted, rest - log - histograms))
     left = rest - log - table
     # The heat map is hidden before a row of the table is.

@@ -11,9 +11,9 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import MonitorView
 from stallprobes.recording.observation import CUDA, EngineCondition, Observation, ProbeSet
 from stallscope.tui import probe_sets
+from stallscope.tui.common.histograms import HistogramsView
 from stallscope.tui.monitor.guide import guide
 from stallscope.tui.monitor.header import HeaderView
-from stallscope.tui.monitor.multiples import MultiplesView
 from stallscope.tui.monitor.probe_table import ProbeTableView, probe_keys
 from stallscope.tui.monitor.state import MonitorState
 from stallscope.tui.monitor.verdict_log import VerdictLogView
@@ -54,16 +54,16 @@ def table_view(
 
 def histograms_view(
     state: MonitorState, observation: Observation, model: MonitorView | None, keys: Mapping[str, str]
-) -> MultiplesView:
-    """The histograms; ``keys`` are the keys of the actions by name."""
-    focus, plots = (None, ()) if model is None else (model.focus, model.plots)
-    notes, stalled = choice_notes(state, keys), ""
-    if model is not None and model.before is not None:
-        before = model.before
+) -> HistogramsView | None:
+    """The histograms of the probe in focus, None without one; ``keys`` are the keys of the actions by name."""
+    if model is None or model.focus is None:
+        return None
+    notes, stalled, before = choice_notes(state, keys), "", model.before
+    if before is not None:
         stalled = f"{probe_keys(before.probe_set)[before.row.name]} {before.row.name}, before {keys['remedy']}".strip()
         if before.counterpart is None:
             notes = (before.relation, *notes)
-    return MultiplesView(focus, plots, notes, probe_keys(observation.probe_set), stalled=stalled)
+    return HistogramsView(model.focus.row, model.focus.channels, stalled=stalled, notes=notes)
 
 
 def header_lines(observation: Observation | None) -> int:

@@ -23,6 +23,7 @@ from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, Group
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Choose
+from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
@@ -31,7 +32,6 @@ from stallscope.tui.monitor.blame import BlameControl
 from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap, HeatMapView
 from stallscope.tui.monitor.layout import layout
-from stallscope.tui.monitor.multiples import Multiples
 from stallscope.tui.monitor.probe_table import ProbeTable, probe_keys, strip_columns, table_height
 from stallscope.tui.monitor.state import MonitorState, WayBack
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
@@ -90,7 +90,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         """All panels; ``place_panels`` sets their sizes."""
         yield Header(id="header")
         yield ProbeTable(id="lists")
-        yield Multiples(id="histograms")
+        yield Histograms(id="histograms")
         yield HeatMap(id="heat")
         yield VerdictLog(id="log")
         yield KeyBar(id="keys")
@@ -257,14 +257,13 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
     def show_panels(self, observation: Observation) -> None:
         """Make the view model of the live or the frozen analyzer, and draw the panels that show it."""
         self._observed, self._plotted_last_observation = False, True
-        analyzer, heat_map, histograms = self.shown_analyzer, self.query_one(HeatMap), self.query_one(Multiples)
+        analyzer, heat_map, histograms = self.shown_analyzer, self.query_one(HeatMap), self.query_one(Histograms)
         if analyzer is not None:
             self.monitor_view = analyzer.monitor_view(
                 self.state.focus_name,
                 columns=heat_map.columns,
                 span_s=self.span_s,
                 strip=strip_columns(self.size.width, compact=self._compact),
-                plots=histograms.places,
             )
             stopped = panel_views.STOPPED_STATES.get(observation.engine.state)
             if stopped is not None and not self.frozen:
@@ -291,11 +290,11 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.show_note(self.blame.status or panel_views.warning_text(self.recorder, self.trigger.armed))
 
     def _show_plots(self) -> None:
-        """Draw the histogram of the probe in focus as it is now; the others move with the tables."""
+        """Draw the histogram of the probe in focus as it is now."""
         analyzer, name = self.analyzer, self.state.focus_name
         if analyzer is None or name is None or self.monitor_view is None:
             return
-        histograms = self.query_one(Multiples)
+        histograms = self.query_one(Histograms)
         if self._plotted_last_observation and self.live is not None:
             part = self.live.probe_snapshot(analyzer.probe_set, name)
             if part is None:
@@ -304,7 +303,8 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         else:
             self._plotted_last_observation = True
             channels = analyzer.channels(name)
-        histograms.view = replace(histograms.view, live={name: channels})
+        if histograms.view is not None:
+            histograms.view = replace(histograms.view, live=channels)
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes."""
@@ -314,11 +314,11 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         # The victim that stalled before a remedy has a row too.
         more = 0 if self.analyzer is None or self.analyzer.before is None else 1
         rows = table_height(probe_set) + more
-        sizes = layout(width, height, rows, victims + more, header, larger=self.state.larger)
+        sizes = layout(height, rows, victims + more, header, larger=self.state.larger)
         self._compact, self._header = sizes.compact, header if sizes.compact else 2
         self.query_one(Header).styles.height = self._header
         table.styles.height = sizes.table
-        self.query_one(Multiples).styles.height = sizes.histograms
+        self.query_one(Histograms).styles.height = sizes.histograms
         heat_map.styles.height = sizes.heat_map
         heat_map.display = sizes.heat_map > 0
         log.styles.height = sizes.log
@@ -422,11 +422,6 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         if switches:
             self._toggle(name)
             self.mark_changed()
-
-    @on(LineWidget.Clicked, "Multiples")
-    def select_clicked_histogram(self, message: LineWidget.Clicked) -> None:
-        """Select the probe of the clicked histogram."""
-        self.select_probe(message.target)
 
     @on(LineWidget.Clicked, "VerdictLog")
     def explain_clicked_entry(self, message: LineWidget.Clicked) -> None:

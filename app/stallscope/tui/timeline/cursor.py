@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from stallprobes.traces.rows import RowKey, RowKind
+from stallprobes.traces.rows import RowKey
 from stallprobes.traces.trace import Trace
 from stallprobes.traces.trigger import SlowCall, TriggerLimits, slowest_call
 from stallscope.tui.timeline.time_axis import SPANS_NS, USUAL_SPAN_NS, Viewport, around, fitting, stepped
@@ -206,14 +206,7 @@ class TraceCursor:
             begin_ns, end_ns = work_span(work, begin_ns, end_ns)
         return replace(self, viewport=around(begin_ns, end_ns, fitting((end_ns - begin_ns) * 1.5)))
 
-    def visible(self) -> tuple[Trace, int | None] | None:
-        """The visible part of the trace, and the row of the selected call in it; None if none of it is visible."""
-        if self.trace is None:
-            return None
-        part = self.trace.between(self.viewport.begin_ns, self.viewport.end_ns)
-        if not part.span_ns:
-            return None
-        selection = self.selection
-        if selection is None or selection.row.kind is not RowKind.CALLS or selection.start_ns is None:
-            return part, None
-        return part, part.call_of(selection.row.number, selection.start_ns)
+    def visible(self) -> Trace | None:
+        """The visible part of the trace; None if none of it is visible."""
+        part = None if self.trace is None else self.trace.between(self.viewport.begin_ns, self.viewport.end_ns)
+        return part if part is not None and part.span_ns else None

@@ -10,9 +10,8 @@ from stallprobes.records.rows import Rows
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
 from stallprobes.traces.labels import copy_label, memory_labels, overhead_label, work_kind_label
 from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind
-from stallprobes.traces.trace import Trace, TracedProbe, op_label
-from stallprobes.units import duration_ns
-from stallprobes.wording.trace_wording import open_work_text, size_text
+from stallprobes.traces.trace import OpenWork, Trace, TracedProbe, op_label
+from stallprobes.units import duration_ns, plural, size_text
 from stallscope.tui.timeline.view_model import (
     RowIntervals,
     Selection,
@@ -92,7 +91,15 @@ def _open_texts(trace: Trace, key: RowKey) -> Iterator[str]:
     """The open work of a stream; nothing for other rows."""
     for work in trace.open_work:
         if key == RowKey(RowKind.WORK, work.context, work.stream):
-            yield open_work_text(trace, work)
+            yield _open_work_text(trace, work)
+
+
+def _open_work_text(trace: Trace, work: OpenWork) -> str:
+    """Description of open work, with the time for which it has had no record at the end of the trace."""
+    call = f"{trace.probes[work.probe].name} {op_label(trace.probes, work.probe, work.op)}"
+    calls = f" and of {plural(work.calls - 1, 'later call')}" if work.calls > 1 else ""
+    age = duration_ns(min(trace.end_ns, trace.collected_ns) - work.since_ns)
+    return f"The GPU work of {call}{calls} has no record after {age}, so it waits or runs"
 
 
 def _what(trace: Trace, selection: Selection, number: int, start: int, end: int) -> str:

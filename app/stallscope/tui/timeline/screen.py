@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 
 from textual import on
@@ -13,15 +12,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from stallprobes.errors import FileNotWritten
-from stallprobes.files import atomic
 from stallprobes.model import MS
 from stallprobes.traces import chrome
 from stallprobes.traces.trace import Trace
-from stallscope.report.trace_svg import trace_svg
-from stallscope.report.trace_text import trace_text
 from stallscope.tui.actions import AGGRESSOR_KEYS, Group
 from stallscope.tui.common.bars import KeyBar
-from stallscope.tui.common.dialog import Choose
 from stallscope.tui.common.lines import LineWidget, Paragraphs
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
@@ -31,16 +26,13 @@ from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.details import detail_texts
 from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS
 from stallscope.tui.timeline.header import TimelineHead
-from stallscope.tui.timeline.time_axis import span_text
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
 from stallscope.tui.timeline.trace_plot import TracePlot, rows_height
 from stallscope.tui.timeline.traces import LiveTrace, RecordedTraces
 from stallscope.tui.timeline.view_model import Selection
 
-# File name of a saved trace, as a format for strftime; the ending for the file format follows.
-FILE_NAME = "stallscope-trace-%Y%m%d-%H%M%S."
-# Width (columns) of a trace that is written or copied as text.
-_COLUMNS = 120
+# File name of a saved trace, as a format for strftime.
+FILE_NAME = "stallscope-trace-%Y%m%d-%H%M%S.json"
 # Number of times per second that the timeline reads the records of calls.
 READS_PER_S = 10.0
 # Largest average share (0 to 1) of the time that the timeline spends on drawing. On a slow machine, the timeline draws
@@ -54,30 +46,13 @@ FROZEN_FRAMES_PER_S = 4.0
 _AROUND, _DETAILS = 3, (5, 10)
 
 
-# Formats of a written trace: the end of the file's name, and words.
-_FORMATS = (
-    ("txt", "text: the rows, the selected call, and the slowest calls"),
-    ("svg", "SVG: an image that a browser shows"),
-    ("json", "JSON: a Chrome trace, which Perfetto opens"),
-)
+def export(trace: Trace, about: str) -> str:
+    """Write ``trace`` to a new file in the working directory, and return its name; ``about`` says what was traced.
 
-
-def export(trace: Trace, kind: str, about: str, call: int | None, *, ascii_only: bool) -> str:
-    """Write ``trace`` to a new file in the working directory, and return its name. Raises FileNotWritten.
-
-    ``kind`` is the end of the file's name; ``about`` says what was traced; ``call`` is the row of the call that is
-    explained, None for the trigger's.
+    Raises FileNotWritten.
     """
-    name = time.strftime(f"{FILE_NAME}{kind}")
-    if kind == "json":
-        chrome.save([chrome.TitledTrace(trace)], name, {"program": "stallscope", "traced": about})
-    else:
-        text = (
-            trace_svg(trace, title=about, call=call)
-            if kind == "svg"
-            else trace_text(trace, width=_COLUMNS, ascii=ascii_only, title=about, call=call)
-        )
-        atomic.write(Path(name), [text.encode()], force=False)
+    name = time.strftime(FILE_NAME)
+    chrome.save([chrome.TitledTrace(trace)], name, {"program": "stallscope", "traced": about})
     return name
 
 
@@ -243,32 +218,24 @@ class TimelineScreen(ActionScreen):
         await self.base.run_action("all_off")
 
     def action_copy(self) -> None:
-        """Copy the visible span as a text to the terminal's clipboard."""
-        visible = self.cursor.visible() if self._stand() else None
-        if visible is None:
+        """Copy what is drawn as text to the terminal's clipboard."""
+        if not self._stand():
             self.notify("There is no trace to copy.")
-        else:
-            trace, call = visible
-            text = trace_text(trace, width=_COLUMNS, ascii=self.settings.ascii, title=self._about, call=call)
-            self.copy_report(text)
+            return
+        self.draw()
+        panels = self.query_one(TimelineHead), self.query_one(TracePlot), self.query_one(Paragraphs)
+        self.copy_report("\n".join((self._about, *(panel.text for panel in panels))))
 
     def action_trace_export(self) -> None:
-        """Ask for a format, and write the visible span to a file in the working directory."""
-        visible = self.cursor.visible() if self._stand() else None
-        if visible is None:
+        """Write the visible span to a file for Perfetto in the working directory."""
+        trace = self.cursor.visible() if self._stand() else None
+        if trace is None:
             self.notify("There is no trace to write.")
             return
-        trace, call = visible
-        question = f"Write {span_text(trace.span_ns)} of the trace as:"
-        self.ask(Choose(question, _FORMATS), lambda kind: self._export(trace, kind, call))
-
-    def _export(self, trace: Trace, kind: str, call: int | None) -> None:
         try:
-            name = export(trace, kind, self._about, call, ascii_only=self.settings.ascii)
+            self.notify(f"Saved {export(trace, self._about)}")
         except FileNotWritten as error:
             self.notify(str(error), severity="error")
-        else:
-            self.notify(f"Saved {name}")
 
     @property
     def _about(self) -> str:

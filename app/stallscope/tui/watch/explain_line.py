@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from stallprobes.units import duration_ns
 from stallprobes.watch.division_text import (
-    awaited_text,
-    cpus_text,
-    faults_text,
-    figures_text,
-    interpreter_text,
     kernel_text,
     parts_text,
     percent,
-    ranks_text,
     step_text,
     verdict_text,
-    workers_text,
 )
 from stallprobes.watch.limit_text import limit_text
 from stallprobes.watch.line_text import (
@@ -23,8 +16,8 @@ from stallprobes.watch.line_text import (
     line_text,
     place_text,
     remedy_text,
+    sequence_texts,
     shown_waits,
-    tasks_text,
     wait_text,
 )
 from stallprobes.watch.sentences import frame_text
@@ -62,14 +55,7 @@ def explained_line(shown: ShownLine) -> PrintableText:
     parts = ", ".join(words for _, words in parts_text(sequence))
     sentences = (
         verdict_text(sequence, process),
-        figures_text(sequence),
-        interpreter_text(sequence),
-        tasks_text(sequence, process),
-        awaited_text(sequence, process),
-        workers_text(sequence, process),
-        cpus_text(sequence, process),
-        faults_text(process),
-        ranks_text(sequence, process),
+        *sequence_texts(sequence, process),
         f"Its time is: {parts}.",
         step_text(sequence),
         limit_text(sequence),

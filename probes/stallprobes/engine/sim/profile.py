@@ -1,4 +1,4 @@
-"""Profiles of simulated machines: TOML files that are read, validated, and overridden by ``--sim-set``.
+"""Profiles of simulated machines: TOML files of this package, whose parameters ``--sim-set`` overrides.
 
 A file may name a ``base`` profile and then holds only the differences. Times are in microseconds in the files and in
 nanoseconds everywhere else.
@@ -7,17 +7,15 @@ nanoseconds everywhere else.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, cached_property
 from importlib import resources
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from stallprobes.engine.sim import parameters
 from stallprobes.engine.sim.sampling import LatencyDistribution
-from stallprobes.errors import FileNotRead, OversizedData, StallprobesError, reason_of
-from stallprobes.files import input_file
+from stallprobes.errors import StallprobesError
 from stallprobes.spelling import nearest
 
 # Name of the profile of the simulation where --sim has no value.
@@ -26,8 +24,6 @@ DEFAULT = "h200"
 _MOST = 1e9
 # Largest number of characters of a profile's name, key or value in an error message.
 _LONGEST_SHOWN = 80
-# Largest size (bytes) of a profile's file that is read; the largest file of the package has 5 KiB.
-_MOST_BYTES = 1 << 18
 # Largest ratio of a 99th percentile to its median in a profile. Up to this ratio, a table of QUANTILES values
 # represents a latency distribution well enough.
 _WIDEST = 1e6
@@ -99,25 +95,19 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str | None = None, settings: Mapping[str, str] | None = None) -> Profile:
-    """The profile ``name`` (None: the default one; a path if it ends in ``.toml``) with ``settings`` overridden.
+    """The profile ``name`` (None: the default one) with ``settings`` overridden.
 
-    Raises ProfileError if there is no such profile, it is invalid, or a setting is.
+    Raises ProfileError if there is no such profile, or a setting is invalid.
     """
     name = DEFAULT if name is None else name
-    data = _read(name)
-    label = _label(name)
-    plain = _build(label, data, {})
-    if not settings:
-        return plain
+    data, settings = _read(name), dict(settings or {})
     for key, value in settings.items():
         _set(data, key, value)
-    return _build(label, data, dict(settings))
-
-
-def _label(name: str) -> str:
-    """The name with which results are labelled; a file never gets the name of a profile of the package."""
-    stem = Path(name).stem
-    return stem if name.endswith(".toml") and stem not in names() else name
+    sections: dict[str, Any] = {key: kind(**data[key]) for key, kind in SECTIONS.items()}
+    for name_of in DELAYS:
+        _check_pair(f"locks.{name_of}_us", *(data["locks"].get(f"{name_of}_{end}", 0.0) for end in ("us", "p99_us")))
+    calls = {call: (float(median), float(p99)) for call, (median, p99) in data["calls"].items()}
+    return Profile(name=name, source=data["source"], settings=settings, calls=calls, **sections)
 
 
 def parse_setting(text: str) -> tuple[str, str]:
@@ -156,151 +146,48 @@ def _folder() -> Any:
 
 
 def _read(name: str) -> dict[str, Any]:
-    if name.endswith(".toml"):
-        data = _tables(lambda: _content(name), name)
-    elif name in names():
-        # Parsed once, and copied: the caller overrides values in its sections.
-        return {key: dict(value) if isinstance(value, dict) else value for key, value in _shipped(name).items()}
-    else:
+    if name not in names():
         raise ProfileError(
             f"there is no profile {_shown(name)}{_nearest(name, names())}; there are {', '.join(names())}"
         )
-    return _with_base(name, name, data)
+    # Parsed once, and copied: the caller overrides values in its sections.
+    return {key: dict(value) if isinstance(value, dict) else value for key, value in _shipped(name).items()}
 
 
 @cache
 def _shipped(name: str) -> dict[str, Any]:
-    """The profile of the package called ``name``."""
-    where = f"profile {name}"
-    return _with_base(name, where, _tables((_folder() / f"{name}.toml").read_bytes, where))
+    """The profile ``name``, each section over that of its base."""
+    data = tomllib.loads((_folder() / f"{name}.toml").read_text(encoding="utf-8"))
+    base = _shipped(data.pop("base")) if "base" in data else {}
+    sections = {key: {**base.get(key, {}), **value} for key, value in data.items() if isinstance(value, dict)}
+    return base | data | sections
 
 
-def _content(name: str) -> bytes:
-    """The content of the file ``name``. Raises ProfileError."""
-    try:
-        return input_file.read(name, _MOST_BYTES)
-    except FileNotRead as error:
-        raise ProfileError(str(error)) from error
-    except OversizedData as error:
-        raise ProfileError(f"{name} is not a profile: {error}, which no profile has") from error
-
-
-def _tables(read: Callable[[], bytes], where: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read().decode())
-    except OSError as error:
-        raise ProfileError(f"{where} cannot be read: {reason_of(error)}") from error
-    except UnicodeDecodeError as error:
-        raise ProfileError(f"{where} is damaged: it is not text in UTF-8") from error
-    except RecursionError as error:
-        raise ProfileError(f"{where} is damaged: it is nested too deeply") from error
-    except ValueError as error:
-        # What TOML and UTF-8 do not allow, and integers of thousands of digits.
-        raise ProfileError(f"{where} is damaged: {error}") from error
-
-
-def _with_base(name: str, where: str, data: dict[str, Any]) -> dict[str, Any]:
-    base = data.pop("base", None)
-    if base is None:
-        return data
-    if base == name or base not in names():
-        raise ProfileError(f"{where} is damaged: its base {_shown(base)} is not one of {', '.join(names())}")
-    data.setdefault("source", f"not given; unspecified parameters are those of {base}")
-    return _over(_read(base), data)
-
-
-def _over(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
-    """``base`` updated with ``data``, section by section."""
-    updated = dict(base)
-    for key, value in data.items():
-        old = base.get(key)
-        updated[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
-    return updated
-
-
-def _build(name: str, data: dict[str, Any], settings: Mapping[str, str]) -> Profile:
-    where = f"profile {name}"
-    known = {*SECTIONS, "source", "calls"}
-    for key in data:
-        if key not in known:
-            raise ProfileError(f"{where} is damaged: unknown key {_shown(key)}{_nearest(key, known)}")
-    source = data.get("source")
-    if not isinstance(source, str):
-        rest = f'base = "{names()[0]}" takes what is missing from that profile'
-        raise ProfileError(f'{where} is damaged: the key "source" is missing; {rest}')
-    _check(where, "source", "str", None, source)
-    sections = {key: _section(where, key, kind, data.get(key)) for key, kind in SECTIONS.items()}
-    for name_of in DELAYS:
-        median, p99 = (getattr(sections["locks"], f"{name_of}_{end}") for end in ("us", "p99_us"))
-        _check_pair(where, f"locks.{name_of}_us", median, p99)
-    calls = _calls(where, data.get("calls"))
-    return Profile(name=name, source=source, settings=settings, calls=calls, **sections)
-
-
-def _section(where: str, section: str, kind: type[Any], data: object) -> Any:
-    if not isinstance(data, dict):
-        raise ProfileError(f"{where} is damaged: it has no section {section}")
-    known = {item.name: item for item in fields(kind)}
-    for key in data:
-        if key not in known:
-            raise ProfileError(f"{where} is damaged: unknown key {_cut(f'{section}.{key}')}{_nearest(key, known)}")
-    for key, item in known.items():
-        if key not in data and item.default is MISSING:
-            raise ProfileError(f"{where} is damaged: {section}.{key} is missing")
-        if key in data:
-            _check(where, f"{section}.{key}", str(item.type), item.metadata.get("above"), data[key])
-    return kind(**data)
-
-
-def _check(where: str, key: str, kind: str, above: float | None, value: object) -> None:
+def _check(key: str, kind: str, above: float | None, value: object) -> None:
+    """Raise ProfileError unless ``value`` of the setting ``key`` is of ``kind``, and within the limits."""
     wanted = {"str": "a text", "bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
-    fine = {
-        "str": isinstance(value, str),
-        "bool": isinstance(value, bool),
-        "int": isinstance(value, int) and not isinstance(value, bool),
-        "float": isinstance(value, (int, float)) and not isinstance(value, bool),
-    }[kind]
-    if not fine or (isinstance(value, str) and not value.isprintable()):
-        raise ProfileError(f"{where}: {key} is {_shown(value)}, it must be {wanted}")
-    if isinstance(value, (int, float)) and kind in ("int", "float"):
-        if isinstance(value, int) and value > _MOST:
-            # Python refuses to format an integer of thousands of digits.
-            raise ProfileError(f"{where}: {key} is too large, it must be {wanted} up to {_MOST:.0f}")
-        if not value <= _MOST:
-            raise ProfileError(f"{where}: {key} is {value}, it must be {wanted} up to {_MOST:.0f}")
-        if above is not None and value <= above:
-            raise ProfileError(f"{where}: {key} is {value}, it must be above {above:g}")
-        if value < 0:
-            raise ProfileError(f"{where}: {key} is {value}, it must not be below 0")
+    types: dict[str, tuple[type, ...]] = {"str": (str,), "bool": (bool,), "int": (int,), "float": (int, float)}
+    if not isinstance(value, types[kind]) or (isinstance(value, str) and not value.isprintable()):
+        raise ProfileError(f"--sim-set: {key} is {_shown(value)}, it must be {wanted}")
+    if kind in ("str", "bool"):
+        return
+    assert isinstance(value, (int, float))
+    if isinstance(value, int) and value > _MOST:
+        # Python refuses to format an integer of thousands of digits.
+        raise ProfileError(f"--sim-set: {key} is too large, it must be {wanted} up to {_MOST:.0f}")
+    if not value <= _MOST:
+        raise ProfileError(f"--sim-set: {key} is {value}, it must be {wanted} up to {_MOST:.0f}")
+    if above is not None and value <= above:
+        raise ProfileError(f"--sim-set: {key} is {value}, it must be above {above:g}")
+    if value < 0:
+        raise ProfileError(f"--sim-set: {key} is {value}, it must not be below 0")
 
 
-def _calls(where: str, data: object) -> dict[str, tuple[float, float]]:
-    if not isinstance(data, dict):
-        raise ProfileError(f"{where} is damaged: it has no section calls")
-    calls = {}
-    for call, pair in data.items():
-        numbers = pair if isinstance(pair, list) else []
-        for number in numbers:
-            _check(where, f"calls.{call}", "float", None, number)
-        if len(numbers) != 2 or numbers[0] > numbers[1] or (numbers[0] == 0 and numbers[1] > 0):
-            raise ProfileError(f"{where}: calls.{call} is {_shown(pair)}, it must be [median, 99th percentile] in us")
-        _check_pair(where, f"calls.{call}", *numbers)
-        calls[call] = (float(numbers[0]), float(numbers[1]))
-    known = _read(DEFAULT)["calls"]
-    for call in calls:
-        if call not in known:
-            raise ProfileError(f"{where} is damaged: unknown key {_cut(f'calls.{call}')}{_nearest(call, known)}")
-    for call in known:
-        if call not in calls:
-            raise ProfileError(f"{where} is damaged: calls.{call} is missing")
-    return calls
-
-
-def _check_pair(where: str, key: str, median: float, p99: float) -> None:
+def _check_pair(key: str, median: float, p99: float) -> None:
     if not median <= p99:
-        raise ProfileError(f"{where}: {key} is {median:g}, it must not be above its 99th percentile, {p99:g}")
+        raise ProfileError(f"--sim-set: {key} is {median:g}, it must not be above its 99th percentile, {p99:g}")
     if p99 > median * _WIDEST > 0:
-        raise ProfileError(f"{where}: {key} is {median:g}, too far below its 99th percentile, {p99:g}")
+        raise ProfileError(f"--sim-set: {key} is {median:g}, too far below its 99th percentile, {p99:g}")
 
 
 def _keys(data: Mapping[str, Any]) -> list[str]:
@@ -334,8 +221,8 @@ def _set(data: dict[str, Any], key: str, text: str) -> None:
         value = {"true": True, "false": False}.get(text.lower(), text)
     elif kind in ("int", "float"):
         value = _parsed(text)
-    _check("--sim-set", f"{section}.{name}", kind, parameter.metadata.get("above"), value)
-    data.setdefault(section, {})[name] = value
+    _check(f"{section}.{name}", kind, parameter.metadata.get("above"), value)
+    data[section][name] = value
 
 
 def _parsed(text: str) -> int | float | str:
@@ -353,19 +240,18 @@ def _pair(key: str, text: str, old: list[float]) -> list[float]:
     if len(parts) not in (1, 2) or not all(isinstance(part, (int, float)) for part in parts):
         raise ProfileError(f"--sim-set: {key} is {_shown(text)}, it must be MEDIAN or MEDIAN/P99 in us")
     for part in parts:
-        _check("--sim-set", key, "float", None, part)
+        _check(key, "float", None, part)
     median = float(parts[0])
-    if len(parts) == 2:
-        return [median, float(parts[1])]
-    return [median, median * old[1] / old[0] if old[0] else median]
+    p99 = float(parts[1]) if len(parts) == 2 else median * old[1] / old[0] if old[0] else median
+    _check_pair(key, median, p99)
+    if p99 > median == 0:
+        raise ProfileError(f"--sim-set: {key} is 0, and its 99th percentile {p99:g}: both must be 0, or neither")
+    return [median, p99]
 
 
 def _shown(value: object) -> str:
-    """``value`` for a message: a value of a file can be as long as the file."""
-    return _cut(repr(value))
-
-
-def _cut(text: str) -> str:
+    """``value`` for a message, cut."""
+    text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
 
 

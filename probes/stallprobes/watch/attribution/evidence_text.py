@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallprobes.units import duration_ns
+from stallprobes.units import duration_ns, size_text
 from stallprobes.watch.attribution.findings import CallAlongside, WorkInFront
 from stallprobes.watch.reading.kernel_names import short_name
 from stallprobes.watch.reading.words import Direction, Memory
@@ -16,16 +16,6 @@ _DIRECTIONS = {
     Direction.DEVICE_TO_DEVICE: "D2D copy",
     Direction.PEER: "peer copy",
 }
-# Units of sizes (bytes), the largest first.
-_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-
-
-def size_text(size: int) -> str:
-    """A number of bytes: ``4 bytes``, ``1.5 KiB``, ``256 MiB``."""
-    for unit, name in _UNITS:
-        if size >= unit:
-            return f"{size / unit:.1f}".removesuffix(".0") + f" {name}"
-    return "1 byte" if size == 1 else f"{size} bytes"
 
 
 def work_text(work: WorkInFront) -> str:
