@@ -104,9 +104,13 @@ class Mutation:
         length, count = (round(10 ** dice.uniform(0, most)) for most in (6, 4))
         raw = dice.choice(
             (
+                lambda: files.long_folder(length, count, dice.choice((2, 3, 4))),
+                lambda: files.shared_line_string(10 * length, count, compressed=dice.random() < 0.5),
+                lambda: files.long_address(min(length, 500_000), 50 * count),
+                lambda: files.many_rows(100 * count),
                 lambda: files.many_notes(6 * count, min(length, 1 << 18)),
                 lambda: files.repeated_symbols(1 + count // 50, 10 * length),
-                lambda: files.inflating(1 + count // 20),
+                lambda: files.nearly_endless([1 + count // 20]),
             )
         )()
         self._read(self._changed(raw) if dice.random() < 0.5 else raw, range(files.ADDRESS, files.ADDRESS + ADDRESSES))

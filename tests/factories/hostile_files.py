@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -84,6 +84,62 @@ def repeated_symbols(headers: int, table_bytes: int) -> bytes:
     return elf_file([*strings, *tables])
 
 
+def line_table(version: int, header: bytes, program: bytes | None = None) -> bytes:
+    """A unit of ``.debug_line``: ``header`` has the folders and files. By default file 1 begins at ADDRESS, line 7."""
+    if program is None:
+        program = _set_address(struct.pack("<Q", ADDRESS)) + b"\x03\x06\x01" + b"\x02\x80\x02" + b"\x00\x01\x01"
+    lengths = bytes((0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1))
+    common = b"\x01\x01\x01" if version >= 4 else b"\x01\x01"
+    head = common + struct.pack("<bBB", -5, 14, 13) + lengths + header
+    begin = struct.pack("<H", version) + (b"\x08\x00" if version >= 5 else b"")
+    unit = begin + struct.pack("<I", len(head)) + head + program
+    return struct.pack("<I", len(unit)) + unit
+
+
+def _set_address(raw: bytes) -> bytes:
+    return b"\x00" + leb(len(raw) + 1) + b"\x02" + raw
+
+
+def leb(number: int) -> bytes:
+    """An unsigned number, seven bits in each byte."""
+    raw = bytearray()
+    while True:
+        raw.append(number & 127 | (128 if number > 127 else 0))
+        number >>= 7
+        if not number:
+            return bytes(raw)
+
+
+def long_folder(length: int, files: int, version: int = 4) -> bytes:
+    """A file with a table of lines, each of whose files is in a folder of a long name."""
+    header = b"f" * length + b"\0\0" + b"".join(b"a%d\0\x01\0\0" % number for number in range(files)) + b"\0"
+    return with_function(Section(".debug_line", PROGBITS, line_table(version, header)))
+
+
+def shared_line_string(length: int, files: int, *, compressed: bool = True) -> bytes:
+    """A file with a table of lines, each of whose files has the same long name in ``.debug_line_str``."""
+    entry = b"\x01\x01\x1f" + leb(files) + struct.pack("<I", 0) * files
+    header = b"\x01\x01\x1f\x01" + struct.pack("<I", 0) + entry
+    text = b"n" * length + b"\0"
+    strings = struct.pack("<IIQQ", 1, 0, len(text), 1) + zlib.compress(text) if compressed else text
+    return with_function(
+        Section(".debug_line", PROGBITS, line_table(5, header)),
+        Section(".debug_line_str", PROGBITS, strings, COMPRESSED if compressed else 0),
+    )
+
+
+def long_address(length: int, rows: int) -> bytes:
+    """A file with a table of lines, whose address is a number of ``length`` bytes, to which each row adds."""
+    program = _set_address(b"\xff" * length) + b"\xff" * rows
+    return with_function(Section(".debug_line", PROGBITS, line_table(4, b"\0a.c\0\0\0\0\0", program)))
+
+
+def many_rows(rows: int) -> bytes:
+    """A file with a table of lines that has so many rows, each of one byte."""
+    program = _set_address(struct.pack("<Q", ADDRESS)) + b"\x20" * rows
+    return with_function(Section(".debug_line", PROGBITS, line_table(4, b"\0a.c\0\0\0\0\0", program)))
+
+
 def many_notes(headers: int, size: int) -> bytes:
     """A file whose notes, all of the same content, are named by so many headers."""
     note = struct.pack("<III", 4, 4, 3) + b"GNU\0abcd"
@@ -92,9 +148,13 @@ def many_notes(headers: int, size: int) -> bytes:
     return with_function(*sections)
 
 
-def inflating(mebibytes: int) -> bytes:
-    """A file with compressed debugging information, which inflates to so much."""
-    deflater = zlib.compressobj()
-    raw = struct.pack("<IIQQ", 1, 0, mebibytes << 20, 1)
-    raw += b"".join(deflater.compress(bytes(1 << 20)) for _ in range(mebibytes)) + deflater.flush()
-    return with_function(Section(".debug_info", PROGBITS, raw, COMPRESSED))
+def nearly_endless(parts: Iterable[int]) -> bytes:
+    """A file with a compressed section of strings for each of ``parts``, which inflates to so many bytes (MiB)."""
+    sections = []
+    for size in parts:
+        deflater = zlib.compressobj()
+        raw = struct.pack("<IIQQ", 1, 0, size << 20, 1)
+        raw += b"".join(deflater.compress(bytes(1 << 20)) for _ in range(size)) + deflater.flush()
+        sections.append(Section(".debug_str", PROGBITS, raw, COMPRESSED))
+    header = b"\x01\x01\x0e\x01" + struct.pack("<I", 0) + b"\x01\x01\x0e\x02" + struct.pack("<I", 0xFFFFFFF0) * 2
+    return with_function(Section(".debug_line", PROGBITS, line_table(5, header)), *sections)

@@ -13,6 +13,7 @@ import pytest
 from factories.code_places import function_of, places_of
 from factories.stand_in import COMPILER
 from stallprobes.watch.reading.code_lines import LIBRARY_SOURCE, CodeLine
+from stallprobes.watch.reading.elf_lines import FilePlace, LineRow, LineTable, StringTable, TextPlace
 
 SOURCE = """#include <stdlib.h>
 static int __attribute__((noinline)) first(int value)
@@ -54,7 +55,7 @@ def lines_of(program: Path, addresses: Iterable[int]) -> Mapping[int, CodeLine]:
 
 
 @pytest.mark.parametrize("version", [2, 3, 4, 5])
-@pytest.mark.parametrize("options", [["-O0"], ["-O2"]])
+@pytest.mark.parametrize("options", [["-O0"], ["-O2"], ["-O2", "-gsplit-dwarf"]])
 def test_the_lines_of_each_function_are_its_own(tmp_path: Path, version: int, options: list[str]) -> None:
     program = build(tmp_path, "-g", f"-gdwarf-{version}", *options)
     for name, first, last in (("first", 2, 5), ("second", 7, 11), ("main", 13, 17)):
@@ -75,6 +76,12 @@ def test_a_program_without_a_table_has_no_lines(tmp_path: Path) -> None:
     assert lines_of(program, function_of(program, "second")) == {}
 
 
+def test_a_large_table_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stallprobes.watch.reading.elf_symbols.MAX_LINE_BYTES", 16)
+    program = build(tmp_path, "-g", "-gsplit-dwarf")
+    assert lines_of(program, function_of(program, "second")) == {}
+
+
 @pytest.mark.skipif(shutil.which("addr2line") is None, reason="no addr2line")
 def test_lines_are_those_of_addr2line(tmp_path: Path) -> None:
     program = build(tmp_path, "-O2", "-g")
@@ -90,6 +97,15 @@ def test_lines_are_those_of_addr2line(tmp_path: Path) -> None:
             assert Path(found[address].file).name == Path(file).name
 
 
+def test_code_of_headers_has_no_line_of_the_program() -> None:
+    names = (b"/usr/include/c++/12/atomic", b"/home/me/solver.cu", b"")
+    places = [TextPlace(StringTable.LINES, number) for number in range(len(names))]
+    rows = {number: LineRow(FilePlace(place), 24) for number, place in enumerate(places)}
+    texts = {place: name + b"\0" for place, name in zip(places, names, strict=True)}
+    assert LineTable.named(rows, texts) == {1: (CodeLine("", "/home/me/solver.cu", 24),)}
+    assert LineTable(b"").rows_at([1]) == {}
+
+
 @pytest.mark.parametrize("version", [4, 5])
 def test_damaged_tables_end_without_harm(tmp_path: Path, version: int) -> None:
     program = build(tmp_path, "-g", f"-gdwarf-{version}")
@@ -103,3 +119,11 @@ def test_damaged_tables_end_without_harm(tmp_path: Path, version: int) -> None:
         damaged[at] = dice.randrange(256)
         program.write_bytes(damaged)
         places_of(program, [0, 0x1139, 1 << 62])
+
+
+def test_random_bytes_are_no_lines() -> None:
+    dice = random.Random(3)
+    for size in range(200):
+        raw = dice.randbytes(size)
+        unit = (size + 2).to_bytes(4, "little") + (5).to_bytes(2, "little") + raw
+        LineTable(unit).rows_at([0, 5])

@@ -18,14 +18,19 @@ import pytest
 from factories.hostile_files import (
     ADDRESS,
     doubling_name,
-    inflating,
+    long_address,
+    long_folder,
     many_notes,
+    many_rows,
+    nearly_endless,
     repeated_symbols,
+    shared_line_string,
     with_function,
 )
 from factories.parser_children import ParserChildren, ScriptedChildren, status_of
 from stallprobes.watch.reading import kernel_names
 from stallprobes.watch.reading.code_files import CodeFiles, open_regular
+from stallprobes.watch.reading.code_lines import CodeLine
 from stallprobes.watch.reading.demangler import demangler
 from stallprobes.watch.reading.elf_symbols import CodePlaces
 from stallprobes.watch.reading.parser_messages import HEADER, FileAnswer, NameAnswer, ParserRequest, receive_content
@@ -129,8 +134,12 @@ def test_names_are_given_up_where_all_fail() -> None:
 @pytest.mark.parametrize(
     "raw",
     [
+        pytest.param(lambda: long_folder(500_000, 10_000), id="one long folder of many files"),
+        pytest.param(lambda: shared_line_string(8 << 20, 1000), id="one long name of many files"),
+        pytest.param(lambda: shared_line_string(8 << 20, 1000, compressed=False), id="the same, not compressed"),
+        pytest.param(lambda: long_address(500_000, 500_000), id="an address of 500 kB and many rows"),
         pytest.param(lambda: many_notes(60_000, 1 << 18), id="notes that many headers name"),
-        pytest.param(lambda: inflating(512), id="debugging information that inflates a thousand times"),
+        pytest.param(lambda: nearly_endless([512]), id="strings that inflate a thousand times"),
     ],
 )
 def test_a_file_with_tables_that_stand_for_gigabytes_has_its_functions(
@@ -145,6 +154,24 @@ def test_symbols_that_many_headers_name_are_skipped_and_counted(parser: Untruste
     assert parser.skipped == {FILE: 1}
     # A table that two headers name in the same way counts once; the process is the same.
     assert code(parser, repeated_symbols(2, 24_000)) == CodePlaces({ADDRESS: "solve"}, {})
+
+
+def test_a_table_with_a_row_for_each_byte_is_read(parser: UntrustedParser) -> None:
+    found = code(parser, many_rows(1_000_000), *range(ADDRESS + 1, ADDRESS + 600))
+    assert found is not None
+    assert found.lines[ADDRESS + 1] == (CodeLine("", "a.c", 1),)
+    # More than fit into one request.
+    assert (len(found.lines), len(found.names)) == (599, 255)
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_a_file_of_a_known_form_has_its_lines(parser: UntrustedParser, version: int) -> None:
+    assert code(parser, long_folder(3, 2, version)) == CodePlaces(
+        {ADDRESS: "solve"}, {ADDRESS: (CodeLine("", "fff/a0", 7),)}
+    )
+    assert code(parser, shared_line_string(3, 2)) == CodePlaces(
+        {ADDRESS: "solve"}, {ADDRESS: (CodeLine("", "nnn/nnn", 7),)}
+    )
 
 
 def test_a_file_that_takes_too_much_time_is_skipped_once(tmp_path: Path) -> None:

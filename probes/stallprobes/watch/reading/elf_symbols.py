@@ -10,17 +10,19 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.code_lines import LONGEST_SYMBOL, CodeLine, inlined_lines
+from stallprobes.watch.reading.elf_lines import MAX_LINE_BYTES, LineTable, StringTable, TextPlace
 
 # Largest number of sections of a file: a symbol names its section with 16 bits.
 MAX_SECTIONS = 1 << 16
-# Largest size (bytes) of all symbol tables of a file together. 4 million symbols, more than any real library has, are
-# read in two seconds.
+# Largest size (bytes) of all symbol tables of a file together, and of each decompressed section with names of source
+# files. 4 million symbols, more than any real library has, are read in two seconds.
 MAX_SYMBOL_BYTES = 96 << 20
 # Largest size (bytes) of a file's debugging information that is read: 42 MB take 0.2 s and 70 MB of memory.
 MAX_DEBUG_BYTES = 200 << 20
@@ -49,10 +51,21 @@ _NOTE = struct.Struct("<III")
 _SYMBOL_TABLE, _NOTES, _DYNAMIC_SYMBOLS = 2, 7, 11
 # Type of the note with the build id (NT_GNU_BUILD_ID).
 _BUILD_ID = 3
+# _COMPRESSED: flag of a compressed section (SHF_COMPRESSED). _ZLIB: type of its compression (ELFCOMPRESS_ZLIB).
+_COMPRESSED, _ZLIB = 1 << 11, 1
+# Layout of the header of a compressed section (Elf64_Chdr).
+_COMPRESSION = struct.Struct("<IIQQ")
 # Types of function symbols: STT_FUNC, and STT_GNU_IFUNC (a function whose address is resolved at its first call).
 _FUNCTIONS = (2, 10)
-# Name of the section with debugging information, as it is in the file.
-_DEBUG_SECTION = b".debug_info\0"
+# Sections for source lines, by section name: debugging information, and the line table with the names of its files.
+_LINE_SECTIONS = {
+    b".debug_info": None,
+    b".debug_line": StringTable.LINES,
+    b".debug_str": StringTable.STRINGS,
+    b".debug_line_str": StringTable.LINE_STRINGS,
+}
+# Largest number of bytes of a section's name that are read: the longest name in _LINE_SECTIONS with its zero byte.
+_LONGEST_SECTION_NAME = 16
 
 
 class ElfLimitExceeded(Exception):
@@ -150,12 +163,32 @@ class ElfFile:
         return names
 
     def lines_at(self, addresses: Sequence[int]) -> dict[int, tuple[CodeLine, ...]]:
-        """The lines at ``addresses``: those of inlined functions too.
+        """The lines at ``addresses``, which are in order: those of inlined functions too.
 
-        Empty without debugging information in the file, or with more than MAX_DEBUG_BYTES.
+        Without other debugging information than a table of lines of at most MAX_LINE_BYTES, an address has one line, of
+        the program's own sources. Empty without any.
         """
-        size = self._debug_bytes()
-        return inlined_lines(self._file, self._base(), addresses) if 0 < size <= MAX_DEBUG_BYTES else {}
+        named = self._named_sections()
+        if b".debug_info" in named and named[b".debug_info"].size <= MAX_DEBUG_BYTES:
+            lines = inlined_lines(self._file, self._base(), addresses)
+            if lines:
+                return lines
+        sections = {kind: named[name] for name, kind in _LINE_SECTIONS.items() if kind is not None and name in named}
+        section = sections.get(StringTable.LINES)
+        content = b"" if section is None else self._content(section)
+        if not content:
+            return {}
+        table = LineTable(content)
+        rows = table.rows_at(addresses)
+        texts: dict[TextPlace, bytes] = {}
+        for kind in StringTable:
+            offsets = {text.offset for row in rows.values() for text in row.file.texts if text.table is kind}
+            if kind is StringTable.LINES:
+                strings = {offset: content[offset : offset + LONGEST_SYMBOL] for offset in offsets}
+            else:
+                strings = self._texts(sections[kind], sorted(offsets)) if kind in sections else {}
+            texts |= {TextPlace(kind, offset): text for offset, text in strings.items()}
+        return table.named(rows, texts)
 
     def functions(self) -> Iterator[Function]:
         """Address, size and place of the name of all functions, in the order of the tables. Raises ElfLimitExceeded."""
@@ -197,16 +230,67 @@ class ElfFile:
                     return int(address)
         return 0
 
-    def _debug_bytes(self) -> int:
-        """The size of the debugging information; 0 without any."""
+    def _named_sections(self) -> dict[bytes, _Section]:
+        """The sections in _LINE_SECTIONS by their names, of each name the first."""
         names = self._section(self._name_section)
         if names is None:
-            return 0
+            return {}
+        sections: dict[bytes, _Section] = {}
         for section in self._sections():
             at = names.offset + section.name
-            if at < self._size and os.pread(self._file, len(_DEBUG_SECTION), at) == _DEBUG_SECTION:
-                return section.size
-        return 0
+            name = os.pread(self._file, _LONGEST_SECTION_NAME, at) if at < self._size else b""
+            name = name.split(b"\0", 1)[0]
+            if name in _LINE_SECTIONS:
+                sections.setdefault(name, section)
+                if len(sections) == len(_LINE_SECTIONS):
+                    break
+        return sections
+
+    def _content(self, section: _Section) -> bytes:
+        """The content of a section, decompressed; empty if it is damaged or larger than MAX_LINE_BYTES."""
+        if section.size > MAX_LINE_BYTES:
+            return b""
+        raw = self._bytes(section.offset, section.size)
+        if not section.flags & _COMPRESSED:
+            return raw
+        if not _is_zlib(raw):
+            return b""
+        inflater = zlib.decompressobj()
+        try:
+            content = inflater.decompress(raw[_COMPRESSION.size :], MAX_LINE_BYTES)
+        except zlib.error:
+            return b""
+        return b"" if inflater.unconsumed_tail else content
+
+    def _texts(self, section: _Section, offsets: Sequence[int]) -> dict[int, bytes]:
+        """LONGEST_SYMBOL bytes of a section from each of ``offsets`` on, which are in order; decompressed."""
+        if section.flags & _COMPRESSED:
+            return _pieces(self._inflated(section), offsets)
+        return {
+            offset: os.pread(self._file, min(LONGEST_SYMBOL, section.size - offset), section.offset + offset)
+            for offset in offsets
+            if offset < section.size and section.offset + offset < self._size
+        }
+
+    def _inflated(self, section: _Section) -> Iterator[bytes]:
+        """The content of a compressed section, in parts, as far as it can be read and within MAX_SYMBOL_BYTES."""
+        inflater: zlib._Decompress | None = None
+        rest = MAX_SYMBOL_BYTES
+        for raw in self._chunks(section.offset, section.size):
+            if inflater is None:
+                if not _is_zlib(raw):
+                    return
+                inflater, raw = zlib.decompressobj(), raw[_COMPRESSION.size :]
+            while raw and rest > 0:
+                try:
+                    content = inflater.decompress(raw, _CHUNK_BYTES)
+                except zlib.error:
+                    return
+                rest -= len(content)
+                yield content
+                raw = inflater.unconsumed_tail
+            if rest <= 0 or inflater.eof:
+                return
 
     def _read_headers(self) -> bytes:
         raw = self._bytes(0, _HEADER.size)
@@ -251,6 +335,31 @@ class ElfFile:
         if len(raw) != size:
             raise _InvalidElf
         return raw
+
+
+def _is_zlib(raw: bytes) -> bool:
+    """True if a compressed section that begins with ``raw`` is compressed with zlib."""
+    return len(raw) >= _COMPRESSION.size and _COMPRESSION.unpack_from(raw)[0] == _ZLIB
+
+
+def _pieces(parts: Iterable[bytes], offsets: Sequence[int]) -> dict[int, bytes]:
+    """LONGEST_SYMBOL bytes of the joined ``parts`` from each of ``offsets`` on, which are in order."""
+    pieces: dict[int, bytes] = {}
+    window, first, waiting = b"", 0, list(reversed(offsets))
+    for part in parts:
+        window += part
+        end = first + len(window)
+        while waiting and waiting[-1] + LONGEST_SYMBOL <= end:
+            offset = waiting.pop()
+            pieces[offset] = window[offset - first : offset - first + LONGEST_SYMBOL]
+        if not waiting:
+            return pieces
+        kept = min(max(waiting[-1], first), end)
+        window, first = window[kept - first :], kept
+    for offset in waiting:
+        if offset < first + len(window):
+            pieces[offset] = window[offset - first :][:LONGEST_SYMBOL]
+    return pieces
 
 
 def _build_ids(notes: bytes) -> Iterator[bytes]:
