@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from factories.waiting import wait_until
@@ -39,4 +40,15 @@ def children(pid: int, ended: bool = False) -> list[int]:
                 continue
             if int(fields[1]) == pid and (ended or fields[0] not in "ZX"):
                 found.append(int(entry.name))
+    return found
+
+
+def engines(pid: int) -> list[int]:
+    """The engines of stallscope that a process has started and that run their program."""
+    found = []
+    for child in children(pid):
+        # One may end meanwhile.
+        with suppress(OSError):
+            if b"stallprobes.engine.main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(child)
     return found

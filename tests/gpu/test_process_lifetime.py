@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from factories import processes
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
@@ -149,22 +150,6 @@ def is_gone(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] in ("Z", "X")
 
 
-def engines_of(parent: int) -> list[int]:
-    """The engines that ``parent`` has started."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal():
-            continue
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if int(fields[1]) == parent and b"stallprobes.engine.main" in command:
-            found.append(int(folder.name))
-    return found
-
-
 def nothing_left(card: Card, before: int, *pids: int) -> None:
     """Assert that within two seconds from now all of ``pids`` are gone and their GPU memory is free again."""
 
@@ -277,7 +262,7 @@ def test_a_command_ended_by_a_signal_leaves_nothing_behind_while_the_spin_runs(
     running = within(30, lambda: card.utilisation() >= 90 or process.poll() is not None, step_s=0.1)
     assert running, "the spin kernel was not seen to run"
     assert process.poll() is None, process.communicate()
-    engines = engines_of(process.pid)
+    engines = processes.engines(process.pid)
     assert len(engines) == 1
     assert card.used() > before + SLACK
     process.send_signal(number)

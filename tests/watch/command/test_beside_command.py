@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from factories.processes import children, has_ended, wait_for_end
+from factories.processes import children, engines, has_ended, wait_for_end
 from factories.shared_folder import shared_folder
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.files.schemas import schema
@@ -65,12 +64,7 @@ def watch(programs: Programs, folder: Path, pid: int, *arguments: str) -> subpro
 def engine_of(watching: subprocess.Popen[str]) -> int | None:
     """The process of the aggressors, None before it runs."""
     assert watching.poll() is None, watching.communicate()
-    for pid in children(watching.pid):
-        # Other children, such as the attacher, end meanwhile.
-        with suppress(OSError):
-            if b"stallprobes.engine.main" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return pid
-    return None
+    return next(iter(engines(watching.pid)), None)
 
 
 def test_turns_end_by_themselves_and_the_program_continues(
