@@ -136,6 +136,27 @@ def test_one_that_had_no_turn_until_the_end_is_named(monkeypatch: pytest.MonkeyP
     assert sorted(row.reason for row in rows.values()) == ["1 of at least 3 turns", "no turn of it has ended"]
 
 
+@pytest.mark.parametrize("ended", ["", "only 13.0 GiB were free."], ids=["closed", "ended by themselves"])
+def test_the_time_of_a_turn_that_does_not_end_counts(monkeypatch: pytest.MonkeyPatch, ended: str) -> None:
+    """A run beside an aggressor is never saved as one without."""
+    world = World({}, monkeypatch)
+    trial = BesideTrial(world.make, ("spin",))
+    while trial.running != "spin":
+        world.look(trial)
+    for _ in range(2):
+        world.look(trial)
+    world.aggressors.ended = ended
+    if ended:
+        world.look(trial)
+    trial.close()
+    result = trial.result()
+    assert result is not None
+    assert (result.on_ns, result.problem) == (
+        (2 + bool(ended)) * world.look_ns,
+        f"The aggressors were ended: {ended}" if ended else "",
+    )
+
+
 def test_turns_hold_whole_steps_that_began_after_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World({"spin": 28 * MS}, monkeypatch)
     trial = BesideTrial(world.make, ("spin",), complete_after=3)

@@ -242,8 +242,10 @@ class BesideTrial:
             self._starting.join(_CLOSING_S)
         if self._aggressors is not None:
             self._aggressors.stop()
+        now_ns = time.monotonic_ns()
+        self._count_time(now_ns)
         if self._divider is not None:
-            self._divider.turns.end(time.monotonic_ns())
+            self._divider.turns.end(now_ns)
         self.running = NO_AGGRESSOR
 
     # Readings.
@@ -449,8 +451,7 @@ class BesideTrial:
         """Switch to the next turn: without an aggressor after one with one, else to the next aggressor."""
         before = self.running
         divider.turns.begin(CHANGING, now_ns)
-        if before != NO_AGGRESSOR and self._switched_ns is not None:
-            self._on_ns += now_ns - self._switched_ns
+        self._count_time(now_ns)
         first = self._switched_ns is None
         self.running = NO_AGGRESSOR if first or before != NO_AGGRESSOR else self._next()
         self._begin_ns, self._switched_ns = None, now_ns
@@ -489,9 +490,16 @@ class BesideTrial:
 
     def _fail(self, problem: str) -> None:
         """Note why no aggressor runs any more. A user may choose one again."""
+        now_ns = time.monotonic_ns()
+        self._count_time(now_ns)
         self.problem, self.running, self._chosen = problem, NO_AGGRESSOR, ()
         if self._divider is not None:
-            self._divider.turns.end(time.monotonic_ns())
+            self._divider.turns.end(now_ns)
+
+    def _count_time(self, now_ns: int) -> None:
+        """Count the time of the aggressor that runs until now, also one whose turn has not ended."""
+        if self.running != NO_AGGRESSOR and self._switched_ns is not None:
+            self._on_ns += now_ns - self._switched_ns
 
 
 def _sequence_of(process: ProcessFindings) -> ProgramSequence | None:
