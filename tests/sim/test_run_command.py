@@ -62,7 +62,6 @@ def test_the_same_seed_gives_the_same_figures_in_another_process() -> None:
         (("run", "all", "--sim-set", "a=3"), "--sim-set applies to the simulated GPU only; add --sim"),
         (("run", "all", "--sim", "--gpu", "0"), "use only one of them"),
         (("run", "--sim"), "NAME... is missing"),
-        (("run", "all", "--sim", "/nowhere.toml"), "/nowhere.toml cannot be read"),
     ],
 )
 def test_wrong_use_is_one_sentence_and_exit_code_2(arguments: tuple[str, ...], sentence: str) -> None:
