@@ -170,6 +170,9 @@ def reason_of(error: BaseException) -> str:
     text = (error.strerror if isinstance(error, OSError) else None) or str(error).strip()
     if isinstance(error, MemoryError):
         return f"too little memory ({text})" if text else "too little memory"
+    if isinstance(error, ValueError) and "embedded null" in text:
+        # What path it is, and which function refused it, is said in front.
+        return "embedded null byte"
     return text or f"an error of the kind {type(error).__name__}"
 
 
