@@ -574,9 +574,11 @@ static void switch_to(int level, uint64_t now)
         ss_store_release(ss_quiet_until, ss_clock());
     if (level == RECORDS)
         switch_kinds(1);
+    /* Behind an open gate calls have records at once, also while this thread has no CPU. */
+    uint64_t border = level == RECORDS ? ss_clock() : now;
     if (switches)
         ss_open_gate();
-    uint64_t after = ss_clock(), border = level == RECORDS ? after : now;
+    uint64_t after = ss_clock();
     take_amount(after);
     if (level == QUIET && begin_quiet()) {
         after = ss_clock();
