@@ -42,6 +42,8 @@ async def drawn(
             monitor = app.screen if isinstance(app.screen, Monitor) else None
         now[0] = at_s
         monitor.tick()
+        # What lies behind a dialog is drawn before it opens.
+        await settled(pilot)
         await pilot.press(*keys)
         if keys and keys[0] in OPENING:
             await until(pilot, lambda: pilot.app.screen is not monitor)
