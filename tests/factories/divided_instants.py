@@ -103,8 +103,13 @@ def instant(times: SequenceTimes, at: int) -> Instant | None:
     frees = [one for one in calls if counts and running and one.kind is CallKind.FREES] + before_waits
     copying = counts and any(one not in waits for one in copies)
     only = part is Part.COPIES
-    kernels = {one.stream for one in _operations(times) if one.kind != COPY}
-    apart = only and any(one.stream not in kernels for one in running)
+    kernels = [one for one in _operations(times) if one.kind != COPY]
+    earlier = set(times.kernel_streams.tolist())
+    behind = [
+        one.stream in earlier or any(each.stream == one.stream and each.start <= one.start for each in kernels)
+        for one in running
+    ]
+    apart = only and not all(behind)
     beside = not only and any(one.kind == COPY for one in running)
     allocating = counts and bool(allocates), bool(frees), bool(before_waits)
     elsewhere = counts and _in(times.elsewhere[0], at)

@@ -109,6 +109,7 @@ def sequences(draw: st.DrawFn) -> SequenceTimes:
         away=draw(disjoint()),
         lost=draw(st.one_of(st.just(NO_SPANS), disjoint(2))),
         last_end=LastEnd(draw(st.integers(-5, 5)), draw(st.integers(-1, 1))),
+        kernel_streams=int64s(sorted(draw(st.sets(st.integers(0, 1))))),
         ended=draw(st.booleans()),
         limits=SMALL,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from factories.divided_calls import FUNCTIONS, INSTANTIATE, POOL_ALLOC, UNIT, Call, readings
@@ -25,6 +25,7 @@ from stallprobes.watch import analysis
 from stallprobes.watch.division.binned_sums import since
 from stallprobes.watch.division.divider import LAG_NS, MAX_OPEN_GAP_NS, MOST_SEQUENCES, ProcessDivider
 from stallprobes.watch.division.instants import (
+    ALLOCATES_BY_KIND,
     COPY,
     KERNEL,
     Holding,
@@ -177,8 +178,24 @@ def test_operations_are_counted_once_each_also_where_a_reading_ends_within_one()
         assert [each.operations for each in found.sequences] == [sum(call.begin + 2 > steady for call in calls)]
 
 
+# A stream that only copies in a slice of the time, and has run kernels before.
+COPIES_LATER = [
+    Call(LAUNCH, 1, 2, 1, ((1, 7, KERNEL),)),
+    Call(D2H, 3, 5, 1, ((11, 12, COPY),)),
+    Call(SYNC, 6, 11, 1),
+]
+# A slice that begins with the gap between two kernels.
+GAP_AT_BORDER = [
+    Call(LAUNCH, 1, 2, 1, ((1, 7, KERNEL),)),
+    Call(LAUNCH, 3, 5, 1, ((11, 12, KERNEL),)),
+    Call(SYNC, 6, 7, 1),
+]
+
+
 @settings(max_examples=60, deadline=None)
 @given(programs(most_threads=1), st.lists(st.floats(1, LENGTH), max_size=12), st.booleans())
+@example(COPIES_LATER, [19.0], False)
+@example(GAP_AT_BORDER, [19.0], False)
 def test_a_program_is_divided_alike_while_it_runs(calls: list[Call], times: list[float], turns: bool) -> None:
     # Another thread takes turns with it.
     calls = [replace(call, thread=1 + number % 2) if turns else call for number, call in enumerate(calls)]
@@ -189,6 +206,10 @@ def test_a_program_is_divided_alike_while_it_runs(calls: list[Call], times: list
     assert by_parts.division == whole.division
     assert len(by_parts.sequences) == len(whole.sequences)
     for one, other in zip(by_parts.sequences, whole.sequences, strict=True):
+        assert (one.parts, one.host, one.gpu, one.covered_ns) == (other.parts, other.host, other.gpu, other.covered_ns)
+        # A reading may part a free from the wait that makes it a late one.
+        if any(ALLOCATES_BY_KIND[function_of(call.function).kind_of(False)] for call in calls):
+            continue
         # The least price is by groups of waits, which a reading may part.
         assert one.price.low <= other.price.low + 1e-9
         assert one.changed(price=other.price) == other

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stallprobes.watch.division.binned_sums import since
-from stallprobes.watch.division.instants import COPY, KERNEL
+from stallprobes.watch.division.instants import COPY, KERNEL, NO_END, LastEnd
 from stallprobes.watch.division.kernel_sums import KernelSums
 from stallprobes.watch.division.pending import OPERATION
 
@@ -55,13 +55,18 @@ def test_the_time_between_kernels_is_that_of_the_one_that_ended_last() -> None:
     rows = operations((1, 0.1, 30.0, 128), (65, 0.10001, 10.0, 64), (1, 0.2, 30.0, 128), (65, 0.3, 10.0, 64))
     sums = added(rows)
     begins = np.array([100_030_000, 200_030_000, 300_010_000], dtype=np.int64)
-    sums.add_between(rows, begins, np.array([2000, 4000, 700], dtype=np.int64))
+    sums.add_between(rows, NO_END, begins, np.array([2000, 4000, 700], dtype=np.int64))
     # Not before the first operation, and not after one without a row.
-    sums.add_between(rows, begins[:1] - SECOND // 10, np.array([9000], dtype=np.int64))
-    sums.add_between(operations((9, 0.4, 1.0, 1)), begins[:1] + SECOND, np.array([9000], dtype=np.int64))
+    sums.add_between(rows, NO_END, begins[:1] - SECOND // 10, np.array([9000], dtype=np.int64))
+    sums.add_between(operations((9, 0.4, 1.0, 1)), NO_END, begins[:1] + SECOND, np.array([9000], dtype=np.int64))
     first, second = sums.during(since(0), NAMES)
     assert (first.name, first.between_ns) == ("gemm(float*)", 3000)
     assert (second.name, second.between_ns) == ("softmax(float*)", 350)
+    # The first gap of a slice is behind the kernel with which the slice before ended.
+    last = LastEnd(500_000_000, kernel=65)
+    begins = begins[:1] + 2 * SECOND // 5
+    sums.add_between(operations((1, 0.6, 30.0, 128)), last, begins, np.array([1300], dtype=np.int64))
+    assert [one.between_ns for one in sums.during(since(0), NAMES)] == [3000, 1000]
 
 
 def test_a_kernel_whose_name_is_not_known_yet_has_none() -> None:

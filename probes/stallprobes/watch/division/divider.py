@@ -616,6 +616,7 @@ class ProcessDivider:
                 away=elsewhere.within(first, last),
                 lost=self._lost,
                 last_end=last_end,
+                kernel_streams=sequence.kernel_streams(rows, first),
                 ended=self._ended,
                 limits=self._limits,
             )

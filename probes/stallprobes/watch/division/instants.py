@@ -38,8 +38,8 @@ _PARTS = len(ORDER)
 # COPYING: time inside blocking copies, except while the copy waits for earlier work.
 # OWN_COPIES: part of COPYING in which the GPU only copies.
 # AWAITED_COPIES: part of WAITING in which the GPU only copies.
-# APART: time in which the GPU only copies, in streams without kernels. Kernels could run at the same time if the host
-# did not wait.
+# APART: time in which the GPU only copies, in streams in which no kernel has run before. Kernels could run at the same
+# time if the host did not wait.
 # BESIDE: time in which the GPU runs copies and kernels at the same time.
 # ELSEWHERE: time in which other GPUs run kernels of the sequence.
 # ORDERED: time in which the GPU waits for these kernels, and its next operation is submitted: no wait of the host ends
@@ -90,7 +90,8 @@ _PART_OF_KIND = np.array(
 _TURNS = np.array([part in (Part.QUEUED, Part.BETWEEN, Part.BLOCKED, Part.WAKE_UP, Part.OTHER_WORK) for part in ORDER])
 # Largest time from a call that allocates or frees to the thread's next wait for the GPU at which the call is a late
 # free (LATE_FREES), as a share of the call's duration. If no launches lie in between, the limit is the whole duration.
-# Reason: without the late free, the wait would be longer by the duration of the late free.
+# Reason: without the late free, the wait would be longer by the duration of the late free. A wait that begins in the
+# next slice of time is not seen: at most one late free in 0.9 s then counts as another free.
 MOST_BEHIND = 0.1
 # Kinds of calls that wait for work which was submitted before.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES))
@@ -286,10 +287,14 @@ NO_CALLS = ThreadCalls(spans=NO_SPANS, kinds=NONE, contexts=NONE, holds=NONE)
 
 
 class LastEnd(NamedTuple):
-    """The latest end of work until a time: when it was (ns), 0 for none, and in which stream, -1 for none."""
+    """The latest end of work until a time: when it was (ns), 0 for none, and in which stream, -1 for none.
+
+    ``kernel`` is the place of that kernel's name, -1 for other work.
+    """
 
     at_ns: int = 0
     stream: int = -1
+    kernel: int = -1
 
 
 # Value of ``last_end`` before any GPU work has ended.
@@ -326,6 +331,17 @@ class Operations:
         before[order[1:]] = np.maximum(before[order[1:]], np.where(same, latest[:-1], -1))
         return before
 
+    def behind_kernels(self, streams: Int64s) -> Flags:
+        """True for each operation that starts in one of ``streams``, or after a kernel of its own stream."""
+        behind = np.isin(self.streams, streams)
+        kernels = self.kinds != COPY
+        present, first = np.unique(self.streams.compress(kernels), return_index=True)
+        if len(present):
+            places = np.minimum(present.searchsorted(self.streams), len(present) - 1)
+            started = self.starts.compress(kernels)[first][places]
+            behind |= (present[places] == self.streams) & (started <= self.starts)
+        return behind
+
     def union(self, chosen: Flags) -> Spans:
         """The times in which the chosen operations run."""
         return Spans.united(self.starts.compress(chosen), self.ends.compress(chosen))
@@ -344,6 +360,7 @@ class SequenceTimes:
     - ``away``: none of the sequence's contexts has the graphics engine.
     - ``lost``: records or calls are missing.
     - ``last_end``: the latest end of work before the first operation.
+    - ``kernel_streams``: the streams in which kernels started before the first operation, in order.
     - ``ended``: no operation follows the last one, else that is not known.
     """
 
@@ -357,6 +374,7 @@ class SequenceTimes:
     away: Spans = NO_SPANS
     lost: Spans = NO_SPANS
     last_end: LastEnd = NO_END
+    kernel_streams: Int64s = field(default_factory=lambda: NONE)
     ended: bool = False
     limits: Limits = field(default=LIMITS)
 
@@ -456,8 +474,7 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     copied = work.union(~work.engine) if len(times.away.begins) else NO_SPANS
     calls, apart = _CallTable.of(times), NO_SPANS
     if (copies := work.kinds == COPY).any():
-        # Those in streams without kernels.
-        apart = work.union(copies & ~np.isin(work.streams, distinct(work.streams[~copies])))
+        apart = work.union(copies & ~work.behind_kernels(times.kernel_streams))
     others = [union for _, union in unions], (copied, apart), borders
     begins, ends = _elementary(times, begin_ns, end_ns, calls, others)
     covering = times.recorded.place_ascending(begins)

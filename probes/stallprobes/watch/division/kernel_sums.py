@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stallprobes.records.rows import Rows, rows_where
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
-from stallprobes.watch.division.instants import COPY
+from stallprobes.watch.division.instants import COPY, LastEnd
 from stallprobes.watch.division.pending import column
 from stallprobes.watch.division.result import KernelTime
 from stallprobes.watch.intervals import NONE, Int64s, distinct
@@ -66,14 +66,17 @@ class KernelSums:
         self._sums.widen(_SUMS * len(self._places))
         add_at(self._sums, ends - 1, _SUMS * numbers, None, lasted, units**2)
 
-    def add_between(self, rows: Rows, begins: Int64s, times: Int64s) -> None:
+    def add_between(self, rows: Rows, last_end: LastEnd, begins: Int64s, times: Int64s) -> None:
         """Add the times (ns) from ``begins`` on in which the GPU does its own work between two operations, each to the
-        kernel among ``rows``, operations in the order of their starts, that ended last before."""
+        kernel that ended last before: that of ``last_end``, or one of ``rows``, operations in the order of their
+        starts."""
         ends = column(rows, "end")
         last = np.maximum.accumulate(np.where(ends >= np.maximum.accumulate(ends), np.arange(len(ends)), 0))
         before = column(rows, "start").searchsorted(begins, "right") - 1
         places = last[np.maximum(before, 0)]
-        numbers = np.where((before >= 0) & (rows["kind"][places] != COPY), self._known(rows["name"][places]), -1)
+        names = np.where(rows["kind"][places] != COPY, rows["name"][places].astype(np.int64), -1)
+        names = np.where((before >= 0) & (ends[places] >= last_end.at_ns), names, last_end.kernel)
+        numbers = self._known(names)
         known = numbers >= 0
         add_at(self._sums, begins[known], _SUMS * numbers[known] + _SUMS - 1, times[known])
 

@@ -341,7 +341,9 @@ def later_end(last: LastEnd, rows: Rows, until_ns: int) -> LastEnd:
     place = int(ends.argmax()) if len(ends) else -1
     if place < 0 or ends[place] < last.at_ns:
         return last
-    return LastEnd(int(ends[place]), int(streams_of(rows[place : place + 1])[0]))
+    row = rows[place : place + 1]
+    name = -1 if int(row["kind"][0]) == COPY else int(row["name"][0])
+    return LastEnd(int(ends[place]), int(streams_of(row)[0]), name)
 
 
 def column(rows: Rows, name: str) -> Int64s:

@@ -25,6 +25,7 @@ from stallprobes.watch.division.instants import (
     APART,
     BESIDE,
     COLUMNS,
+    COPY,
     FREE_WAITS,
     LEAST_GAPS,
     LONGER,
@@ -45,7 +46,7 @@ from stallprobes.watch.division.instants import (
 from stallprobes.watch.division.kernel_sums import KernelSums
 from stallprobes.watch.division.least_gaps import LeastGaps
 from stallprobes.watch.division.parts import ALLOCATION_PARTS, GPU_PARTS, NUMBERS, ORDER, Bound, Part
-from stallprobes.watch.division.pending import later_end
+from stallprobes.watch.division.pending import column, later_end, streams_of
 from stallprobes.watch.division.phases import phases_of
 from stallprobes.watch.division.result import (
     CAUSE_LIMIT,
@@ -66,7 +67,7 @@ from stallprobes.watch.division.slowdown import NO_SLOWDOWN, Slowdown, without_s
 from stallprobes.watch.division.stream_sums import StreamSums
 from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
-from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.intervals import NONE, Int64s, distinct
 
 # Error (share of the time) of the time asleep by samples of a thread's state.
 _SLEEP_ERROR = 0.1
@@ -87,6 +88,9 @@ _OWN_LAUNCH_NS = 6_500
 _SLOWDOWN_ERROR = 0.25
 # Times that are replayed in each slice, by the column of the sums to which they are added.
 _REPLAYED = {LONGER: longer_times, WITHOUT_WAITS: times_without_waits, SAVED_FREES: saved_without_frees}
+# Largest number of streams with kernels that are kept: those created last. CUPTI numbers streams in the order in which
+# they are created.
+_MOST_KERNEL_STREAMS = 1024
 # How long (ns) a sequence waited, by the begins of bins and their width (ns), beside what was divided as such.
 MissingTime = Callable[[Int64s, int], Int64s | int]
 
@@ -112,6 +116,7 @@ class SequenceSums:
         self._streams = StreamSums(origin_ns)
         self._kernels = KernelSums(origin_ns)
         self._gaps = LeastGaps()
+        self._kernel_streams = NONE
         # By other threads: for how long the GPU worked for them while it was waited for.
         self._others: dict[int, BinnedSums] = {}
         self._late = BinnedSums(origin_ns, columns=1)
@@ -158,7 +163,7 @@ class SequenceSums:
         self._kernels.add(complete)
         if len(between := np.flatnonzero(instants.parts == NUMBERS[Part.BETWEEN])) and len(rows):
             begins, ends = instants.begins[between], instants.ends[between]
-            self._kernels.add_between(rows, begins, ends - begins)
+            self._kernels.add_between(rows, times.last_end, begins, ends - begins)
         return instants
 
     def _add_others(self, begins: Int64s, ends: Int64s, others: Mapping[int, Spans]) -> None:
@@ -170,7 +175,17 @@ class SequenceSums:
     def advance(self, rows: Rows, until: int) -> None:
         """Everything until a time is done; ``rows`` are its operations (OPERATION) in the order of their starts."""
         self.last_end = later_end(self.last_end, rows, until)
+        self._kernel_streams = self.kernel_streams(rows, until)
         self.done_ns = until
+
+    def kernel_streams(self, rows: Rows, until: int) -> Int64s:
+        """The streams in which kernels have started until a time, in order; ``rows`` are operations (OPERATION) in the
+        order of their starts."""
+        rows = rows[: int(column(rows, "start").searchsorted(until, "right"))]
+        streams = distinct(streams_of(rows).compress(rows["kind"] != COPY))
+        if np.isin(streams, self._kernel_streams).all():
+            return self._kernel_streams
+        return distinct(np.concatenate((self._kernel_streams, streams)))[-_MOST_KERNEL_STREAMS:]
 
     def division(
         self,
