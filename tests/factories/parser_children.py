@@ -25,7 +25,7 @@ class ParserChildren:
         self.signals: list[int] = []
         self._peak_kib = 0
 
-    def start(self) -> tuple[socket.socket, Callable[[], None]]:
+    def start(self) -> tuple[socket.socket, int, Callable[[], None]]:
         """A new process, as ``start_parser`` starts it."""
         connection, process = spawn_parser()
         self.pids.append(process.pid)
@@ -38,7 +38,7 @@ class ParserChildren:
             process.returncode = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
             self.signals.append(-process.returncode)
 
-        return connection, end
+        return connection, process.pid, end
 
     @property
     def peak_bytes(self) -> int:
@@ -74,11 +74,12 @@ def status_of(pid: int, field: str) -> str:
 class ScriptedChildren:
     """Starts threads in place of processes, each of which does with its connection what ``script`` says."""
 
-    def __init__(self, script: Callable[[socket.socket], None]) -> None:
-        self._script = script
+    def __init__(self, script: Callable[[socket.socket], None], pid: int = 0) -> None:
+        """``pid`` is that of the process for which each is taken."""
+        self._script, self.pid = script, pid
         self.started = self.ended = 0
 
-    def start(self) -> tuple[socket.socket, Callable[[], None]]:
+    def start(self) -> tuple[socket.socket, int, Callable[[], None]]:
         """A new thread, and what counts that it was to end."""
         ours, theirs = socket.socketpair()
         self.started += 1
@@ -88,7 +89,7 @@ class ScriptedChildren:
                 self._script(theirs)
 
         threading.Thread(target=run, daemon=True).start()
-        return ours, self._end
+        return ours, self.pid, self._end
 
     def _end(self) -> None:
         self.ended += 1

@@ -228,7 +228,7 @@ def test_a_process_knows_how_many_calls_the_others_that_run_make(stand_in: Stand
 
 
 def test_files_and_names_beyond_the_limits_are_counted_in_sentences(folder: Path, tmp_path: Path) -> None:
-    def refuse() -> tuple[socket.socket, Callable[[], None]]:
+    def refuse() -> tuple[socket.socket, int, Callable[[], None]]:
         raise PermissionError
 
     library = tmp_path / "library.so"

@@ -28,7 +28,7 @@ from factories.hostile_files import (
     with_function,
 )
 from factories.parser_children import ParserChildren, ScriptedChildren, status_of
-from stallprobes.watch.reading import kernel_names
+from stallprobes.watch.reading import kernel_names, untrusted_parser
 from stallprobes.watch.reading.code_files import CodeFiles, open_regular
 from stallprobes.watch.reading.code_lines import CodeLine
 from stallprobes.watch.reading.demangler import demangler
@@ -102,7 +102,7 @@ def test_it_has_its_connection_and_no_rights(parser: UntrustedParser, children: 
 
 
 def test_it_ends_with_its_connection(children: ParserChildren) -> None:
-    connection, end = children.start()
+    connection, _, end = children.start()
     connection.close()
     # Waits for its end: it is not killed.
     assert os.waitid(os.P_PID, children.pids[0], os.WEXITED | os.WNOWAIT) is not None
@@ -302,6 +302,33 @@ def test_more_answers_than_names_are_no_answers_to_the_next_request() -> None:
     assert (parser.skipped, hostile.started) == ({}, 2)
 
 
+def test_a_process_without_a_cpu_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = threading.Event()
+    began_s = time.monotonic()
+
+    def starved(process: Path | None) -> tuple[int, int]:
+        assert process in (None, Path("/proc/7"))
+        if time.monotonic() - began_s > 0.05:
+            late.set()
+        return round((time.monotonic() - began_s) * 1e9), 0
+
+    def script(connection: socket.socket) -> None:
+        while True:
+            asked(connection)
+            late.wait()
+            connection.sendall(answer(NameAnswer.DEMANGLED, b'"add"'))
+
+    monkeypatch.setattr(untrusted_parser, "times_of", starved)
+    parser = UntrustedParser(ScriptedChildren(script, pid=7).start, seconds=0.05)
+    assert parser.demangled(["_Z3addPf"]) == {"_Z3addPf": "add"}
+    # It has a CPU, and waits; or it lacks one for ever.
+    for lacked, most_s in ((0, 25.0), (1, 0.05)):
+        monkeypatch.setattr(untrusted_parser, "times_of", lambda _, each=lacked: (each * time.monotonic_ns(), 0))
+        monkeypatch.setattr(untrusted_parser, "MAX_LACKED_S", most_s)
+        parser = UntrustedParser(ScriptedChildren(wait_for_the_end, pid=7).start, seconds=0.05)
+        assert parser.demangled(["_Z3addPf"]) == {}
+
+
 def test_a_descriptor_in_an_answer_is_not_taken() -> None:
     def script(connection: socket.socket) -> None:
         while True:
@@ -328,7 +355,7 @@ def test_a_process_that_ends_between_requests_loses_nothing(parser: UntrustedPar
 def test_a_process_that_cannot_be_started_is_not_tried_for_ever() -> None:
     tries = 0
 
-    def refuse() -> tuple[socket.socket, Callable[[], None]]:
+    def refuse() -> tuple[socket.socket, int, Callable[[], None]]:
         nonlocal tries
         tries += 1
         raise PermissionError

@@ -28,6 +28,7 @@ from stallprobes.errors import MalformedJson
 from stallprobes.files.codec import decoded, encoded
 from stallprobes.foreign_text import is_printable
 from stallprobes.watch.reading.code_lines import LONGEST_SYMBOL, MAX_INLINED, CodeLine
+from stallprobes.watch.reading.cpu_supply import times_of
 from stallprobes.watch.reading.demangler import LONGEST_DEMANGLED
 from stallprobes.watch.reading.elf_symbols import CodePlaces
 from stallprobes.watch.reading.parser_messages import (
@@ -44,8 +45,9 @@ from stallprobes.watch.reading.parser_messages import (
     receive_content,
 )
 
-# Longest time (s) until the parser process has answered a request.
-REQUEST_S = 5.0
+# Longest time (s) until the parser process has answered a request, without the time in which it is ready to run and has
+# no CPU. MAX_LACKED_S: most of that time which is left out. Reason: on a busy server each name would be missing.
+REQUEST_S, MAX_LACKED_S = 5.0, 25.0
 # Limits after which no more requests of a kind are made. MAX_FAILURES: number of consecutive failed requests.
 # MAX_LOST_S: time (s) lost in failed and slow requests.
 MAX_FAILURES, MAX_LOST_S = 8, 30.0
@@ -60,8 +62,9 @@ _START = (
     "from stallprobes.watch.reading.parser_process import serve; serve(socket(fileno=int(sys.argv[1])))"
 )
 
-# Our end of the connection to a new process, and what ends that process. Raises OSError where it cannot be started.
-Starter = Callable[[], tuple[socket.socket, Callable[[], None]]]
+# Our end of the connection to a new process, the id of that process, and what ends it. Raises OSError where it cannot
+# be started.
+Starter = Callable[[], tuple[socket.socket, int, Callable[[], None]]]
 
 _Kind = TypeVar("_Kind", bound=IntEnum)
 _Address = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -96,6 +99,8 @@ class UntrustedParser:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._connection: socket.socket | None = None
+        # The files of the process in /proc.
+        self._process: Path | None = None
         self._end: Callable[[], None] = _nothing
         # Files whose lines could not be read within the limits: of these, only the names are asked for.
         self._without_lines: set[tuple[int, int]] = set()
@@ -199,6 +204,7 @@ class UntrustedParser:
     def _request(self, kind: ParserRequest) -> Iterator[None]:
         """A request of a kind. If it fails, that is counted and the process ended."""
         began_s, failed = time.monotonic(), False
+        before_s = self._lacked_s()
         try:
             yield
         except (_NoAnswer, OSError, EOFError, InvalidMessage, MalformedJson, UnicodeDecodeError):
@@ -212,33 +218,47 @@ class UntrustedParser:
             self._close()
             raise
         finally:
-            took_s = time.monotonic() - began_s
+            lacked_s = 0.0 if failed else max(self._lacked_s() - before_s, 0.0)
+            took_s = time.monotonic() - began_s - lacked_s
             if failed or took_s >= _SLOW_S:
                 self._lost_s[kind] += took_s
 
     def _has_given_up(self, kind: ParserRequest) -> bool:
         return self._failures[kind] >= MAX_FAILURES or self._lost_s[kind] >= MAX_LOST_S
 
-    def _send(self, kind: ParserRequest, content: bytes, *descriptors: int) -> float:
-        """Send a request. Returns the time at which its answers are due."""
+    def _lacked_s(self) -> float:
+        """How long (s) the process was ready to run without a CPU."""
+        times = times_of(self._process)
+        return 0.0 if times is None else times[0] / 1e9
+
+    def _send(self, kind: ParserRequest, content: bytes, *descriptors: int) -> Callable[[], float]:
+        """Send a request. Returns what says in how many seconds its answers are due."""
         connection = self._connected()
-        due = time.monotonic() + self._seconds
+        due, before_s = time.monotonic() + self._seconds, self._lacked_s()
+
+        def left_s() -> float:
+            left = due - time.monotonic()
+            return left if left > 0 else left + min(self._lacked_s() - before_s, MAX_LACKED_S)
+
         request = message(kind, content, MAX_REQUEST_BYTES)
         connection.settimeout(self._seconds)
         socket.send_fds(connection, [request[: HEADER.size]], descriptors)
         connection.sendall(request[HEADER.size :])
-        return due
+        return left_s
 
-    def _receive(self, kinds: type[_Kind], due: float) -> tuple[_Kind, bytes]:
-        """The next answer, before the time ``due``."""
+    def _receive(self, kinds: type[_Kind], left_s: Callable[[], float]) -> tuple[_Kind, bytes]:
+        """The next answer, while ``left_s`` is above 0."""
         connection = self._connection
         assert connection is not None
 
+        ready = select.poll()
+        ready.register(connection, select.POLLIN)
+
         def wait() -> None:
-            left = due - time.monotonic()
-            if left <= 0:
-                raise _NoAnswer
-            connection.settimeout(left)
+            while (left := left_s()) > 0:
+                if ready.poll(left * 1000):
+                    return
+            raise _NoAnswer
 
         size, kind = HEADER.unpack(receive_content(connection, HEADER.size, wait))
         if size > MAX_ANSWER_BYTES or kind not in kinds._value2member_map_:
@@ -251,7 +271,8 @@ class UntrustedParser:
             # Between two requests: that is no failure of either.
             self._close()
         if self._connection is None:
-            self._connection, self._end = self._starter()
+            self._connection, pid, self._end = self._starter()
+            self._process = Path(f"/proc/{pid}")
         return self._connection
 
     def _close(self) -> None:
@@ -262,8 +283,8 @@ class UntrustedParser:
         self._end = _nothing
 
 
-def start_parser() -> tuple[socket.socket, Callable[[], None]]:
-    """Start the process as a child of this one: the connection to it, and what ends it. Raises OSError."""
+def start_parser() -> tuple[socket.socket, int, Callable[[], None]]:
+    """Start the process as a child of this one: the connection to it, its id, and what ends it. Raises OSError."""
     connection, process = spawn_parser()
 
     def end() -> None:
@@ -273,7 +294,7 @@ def start_parser() -> tuple[socket.socket, Callable[[], None]]:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_END_S)
 
-    return connection, end
+    return connection, process.pid, end
 
 
 def spawn_parser() -> tuple[socket.socket, subprocess.Popen[bytes]]:
