@@ -184,14 +184,26 @@ class Memory:
         return self.put(struct.pack("<5Q", 1, kind, lock, owner, count - self.layout.has_mutex))
 
     def lock(self, awaited: bool = True, held: bool = True) -> int:
-        """A Lock as until 3.13."""
+        """A Lock: until 3.13 with a semaphore and a flag, later with a mutex."""
         kind = self.put(struct.pack("<4Q", 1, 0, 0, self.put(b"_thread.lock\0")))
         semaphore = self.put(struct.pack("<II", not held, awaited))
+        if self.layout.has_mutex:
+            return self.put(struct.pack("<5Q", 1, kind, 0xAB00 | held | 2 * awaited, 0, 0))
         return self.put(struct.pack("<5Q", 1, kind, semaphore, 0, 0xAB00 | held))
 
-    def frame_with(self, code: int, words: Sequence[int], instruction: int = 0, exceptions: Sequence[int] = ()) -> int:
-        """A frame that works with these words, of which the last three are its stack, at an instruction of its code."""
-        stack = min(len(words), 3)
+    def with_statement(self, lock: int, name: str = "__exit__") -> list[int]:
+        """The words that a with statement of a lock leaves in the stack, by the name of the method that ends it."""
+        if not self.layout.has_mutex:
+            return [self.put(struct.pack("<5Q", 1, FUNCTION_TYPE, 0, lock, 0))]
+        kind = self.put(struct.pack("<4Q", 1, 0, 0, self.put(b"method_descriptor\0")))
+        described = self.put(struct.pack("<Q", self.put(f"{name}\0".encode())))
+        return [self.put(struct.pack("<6Q", 1, kind, 0, 0, 0, described)) | 1, lock | 1]
+
+    def frame_with(
+        self, code: int, words: Sequence[int], instruction: int = 0, exceptions: Sequence[int] = (), stack: int = 3
+    ) -> int:
+        """A frame that works with these words, of which the last ones are its stack, at an instruction of its code."""
+        stack = min(len(words), stack)
         self.set_word(code + 40, self.bytes(bytes(exceptions)))
         self.set_word(code + 64, stack | 42 << 32)
         self.set_word(code + 72, len(words) - stack)

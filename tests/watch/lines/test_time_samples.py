@@ -242,8 +242,6 @@ def test_the_line_that_has_pythons_lock_is_known_while_a_thread_waits_for_it(
 def test_the_line_that_has_a_lock_is_known_while_a_thread_waits_for_it(
     stand_in: StandIn, tmp_path: Path, version: str, kind: str
 ) -> None:
-    if kind == "Lock" and version > "3.13":
-        pytest.skip("a Lock does not say who has it, nor do frames from 3.14 on")
     # On a busy machine the library's thread sees a few of the gaps.
     for count in ("50", "200", "800"):
         run_python(stand_in, tmp_path / count, version, kind, count)

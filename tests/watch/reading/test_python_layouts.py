@@ -303,13 +303,11 @@ def test_a_thread_is_found_by_its_number_on_both_sides(memory: Memory, reader: F
 
 def test_the_thread_inside_a_with_statement_of_a_lock_is_found(memory: Memory, reader: FrameReader) -> None:
     lock, made = memory.lock(), code(memory)
-    method = memory.put(struct.pack("<5Q", 1, FUNCTION_TYPE, 0, lock, 0))
-    other = memory.put(struct.pack("<5Q", 1, FUNCTION_TYPE, 0, memory.lock(), 0))
+    held, other = memory.with_statement(lock), memory.with_statement(memory.lock())
+    size = len(held)
     waiter = memory.thread(memory.frame_with(made, [lock]), 7)
-    if memory.layout.has_mutex:
-        assert reader.awaited_lock(memory, memory.frame_with(made, [lock])) is None
-        return
-    assert reader.awaited_lock(memory, memory.frame_with(made, [lock])) == (lock, 0, lock - 16)
+    word = 0 if memory.layout.has_mutex else lock - 16
+    assert reader.awaited_lock(memory, memory.frame_with(made, [lock])) == (lock, 0, word)
     for changed in (memory.lock(held=False), memory.lock(awaited=False)):
         assert reader.awaited_lock(memory, memory.frame_with(made, [changed])) is None
 
@@ -317,27 +315,37 @@ def test_the_thread_inside_a_with_statement_of_a_lock_is_found(memory: Memory, r
         # Instructions 8 to 65 are inside two with statements, and 70 to 79 inside one.
         block = code(memory)
         frame = memory.frame_with(
-            block, [0, 0, *words], instruction, [0x88, 58, 0x41, 16, 2 << 1, 0xC1, 6, 10, 0x41, 26, 1 << 1]
+            block,
+            [0, 0, *words],
+            instruction,
+            [0x88, 58, 0x41, 16, 4 * size, 0xC1, 6, 10, 0x41, 26, 2 * size],
+            len(words),
         )
         thread = memory.thread(memory.frame(made, 0, frame) if outer else frame, 8)
         memory.set_word(waiter + 8, thread)
         memory.set_word(waiter, also)
         return reader.state_within(memory, waiter, lock) == thread
 
-    assert found([other, method, 5], 8)
-    assert found([other, method, 5], 65)
-    assert found([other, method, 5], 65, outer=True)
-    assert found([method, 5, 5], 75)
+    assert found([*other, *held, 5], 8)
+    assert found([*other, *held, 5], 65)
+    assert found([*other, *held, 5], 65, outer=True)
+    assert found([*held, 5, 5], 75)
     # Behind the first word, the stack may have what was there before.
-    assert not found([other, method, 5], 75)
-    assert not found([method, other, 5], 66)
-    assert not found([method, other, 5], 4)
-    assert not found([other, other, method], 8)
+    assert not found([*other, *held, 5], 75)
+    assert not found([*held, *other, 5], 66)
+    assert not found([*held, *other, 5], 4)
+    assert not found([*other, *other, *held], 8)
+    if memory.layout.has_mutex:
+        # An argument of a call that is being prepared.
+        assert not found([0, lock, 5], 75)
+        assert not found([*memory.with_statement(lock, "acquire"), 5], 75)
     # Of two threads, one may have given it back for a while.
-    second = memory.thread(memory.frame_with(code(memory), [0, 0, method, 5, 5], 8, [0x88, 58, 0x41, 16, 1 << 1]), 9)
-    assert not found([method, 5, 5], 75, also=second)
+    second = memory.thread(
+        memory.frame_with(code(memory), [0, 0, *held, 5, 5], 8, [0x88, 58, 0x41, 16, 2 * size], size + 2), 9
+    )
+    assert not found([*held, 5, 5], 75, also=second)
     # One that waits for another lock, as for a condition.
-    inside = memory.frame_with(code(memory), [0, 0, method, 5, 5], 8, [0x88, 58, 0x41, 16, 1 << 1])
+    inside = memory.frame_with(code(memory), [0, 0, *held, 5, 5], 8, [0x88, 58, 0x41, 16, 2 * size], size + 2)
     awaits = memory.frame_with(made, [memory.lock()])
     memory.set_word(awaits + 8, inside)
     memory.set_word(waiter + 8, memory.thread(awaits, 8))

@@ -537,8 +537,8 @@ const void *ss_python_lock_holder(struct ss_text_pipe *pipe, uint64_t address)
 }
 
 /* The first words of an object. Of an RLock, the fields are the semaphore's address or the mutex, the owner and the count;
- * of a Lock until 3.13, the first is the semaphore's address, and the third has a flag in its lowest byte; of a function of
- * C, the second one is the object whose method it is. */
+ * of a Lock, the first is the mutex from 3.14 on; until 3.13, the first is the semaphore's address, and the third has a flag
+ * in its lowest byte; of a function of C, the second one is the object whose method it is. */
 struct object {
     uint64_t references, type, fields[3];
 };
@@ -603,16 +603,24 @@ static int is_awaited(const struct reader *reader, uint64_t semaphore)
     return may_be_object(semaphore) && read_at(reader->pipe, semaphore, state, sizeof state) && !state[0] && state[1];
 }
 
+/* Whether a thread has a mutex, and others wait for it. */
+static int is_awaited_mutex(uint64_t mutex)
+{
+    /* HELD, AWAITED: bits of a mutex. */
+    enum { HELD = 1, AWAITED = 2, MUTEX_MASK = 255 };
+    return (mutex & MUTEX_MASK) == (HELD | AWAITED);
+}
+
 /* Whether an object may be an RLock that another thread than that with the number ``own`` has, and others wait for. */
 static int may_be_rlock(const struct reader *reader, const struct object *object, uint64_t own)
 {
-    /* MOST_COUNT: largest number of times that a thread has a lock. HELD, AWAITED: bits of a mutex. */
-    enum { MOST_COUNT = 1 << 20, HELD = 1, AWAITED = 2, MUTEX_MASK = 255 };
+    /* Largest number of times that a thread has a lock. */
+    enum { MOST_COUNT = 1 << 20 };
     uint64_t lock = object->fields[LOCK], owner = object->fields[RLOCK_OWNER];
     if (!owner || owner == own || object->fields[RLOCK_COUNT] > MOST_COUNT)
         return 0;
     if (reader->layout->has_mutex)
-        return (lock & MUTEX_MASK) == (HELD | AWAITED);
+        return is_awaited_mutex(lock);
     return object->fields[RLOCK_COUNT] && is_awaited(reader, lock);
 }
 
@@ -620,15 +628,16 @@ static int may_be_rlock(const struct reader *reader, const struct object *object
 static int may_be_lock_object(const struct reader *reader, const struct object *object)
 {
     enum { FLAG_MASK = 255 };
-    return !reader->layout->has_mutex && (object->fields[LOCK_IS_HELD] & FLAG_MASK) == 1 &&
-           is_awaited(reader, object->fields[LOCK]);
+    if (reader->layout->has_mutex)
+        return is_awaited_mutex(object->fields[LOCK]);
+    return (object->fields[LOCK_IS_HELD] & FLAG_MASK) == 1 && is_awaited(reader, object->fields[LOCK]);
 }
 
 /* Whether the name of a type is ``name``, of so many bytes with the one behind it. */
 static int is_type(const struct reader *reader, uint64_t type, const char *name, size_t size)
 {
     /* NAME: offset (bytes) of the address of a type's name, 3.11 to 3.15. LONGEST: longest name that is compared. */
-    enum { NAME = 24, LONGEST = 16 };
+    enum { NAME = 24, LONGEST = 24 };
     char found[LONGEST];
     uint64_t address;
     return size <= LONGEST && read_at(reader->pipe, type + NAME, &address, sizeof address) &&
@@ -755,8 +764,22 @@ static uint64_t certain_depth(struct reader *reader, struct window *window, uint
     return 0;
 }
 
-/* Whether the frame at ``address`` is inside a with statement of a lock, 3.11 to 3.13: its stack has the method that gives
- * the lock back. */
+/* Whether the object at ``address`` is the method of a type of C by which a with statement ends. */
+static int is_exit(const struct reader *reader, uint64_t address, const struct object *object)
+{
+    /* Offset (bytes) of the address of what describes the method, of which the first word is the address of its name. */
+    enum { METHOD = 40 };
+    static const char type[] = "method_descriptor", name[] = "__exit__";
+    char found[sizeof name];
+    uint64_t method, text;
+    return is_type(reader, object->type, type, sizeof type) &&
+           read_at(reader->pipe, address + METHOD, &method, sizeof method) &&
+           read_at(reader->pipe, method, &text, sizeof text) && read_at(reader->pipe, text, found, sizeof found) &&
+           !memcmp(found, name, sizeof name);
+}
+
+/* Whether the frame at ``address`` is inside a with statement of a lock: its stack has the method that gives the lock back,
+ * which knows its lock up to 3.13, and from 3.14 on has it in the next word. */
 static int is_within(struct reader *reader, uint64_t address, const struct frame *frame, uint64_t lock)
 {
     /* EXCEPTIONS: offset (bytes) of the address of the table of exceptions in code. MOST_DEPTH: largest number of words of
@@ -777,8 +800,12 @@ static int is_within(struct reader *reader, uint64_t address, const struct frame
         return 0;
     for (uint64_t at = 0; at < depth; at++) {
         struct object object;
-        if (may_be_object(words[at]) && read_at(reader->pipe, words[at], &object, sizeof object) &&
-            object.type == layout->function_type && object.fields[FUNCTION_SELF] == lock)
+        uint64_t method = words[at] & ~REFERENCE_TAGS;
+        int is_followed = layout->has_mutex && at + 1 < depth && (words[at + 1] & ~REFERENCE_TAGS) == lock;
+        if (!may_be_object(method) || !read_at(reader->pipe, method, &object, sizeof object))
+            continue;
+        if (is_followed ? is_exit(reader, method, &object)
+                        : object.type == layout->function_type && object.fields[FUNCTION_SELF] == lock)
             return 1;
     }
     return 0;
