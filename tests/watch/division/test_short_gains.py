@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
+import pytest
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.instants import (
@@ -14,7 +18,7 @@ from stallprobes.watch.division.instants import (
     ThreadCalls,
     instants_of,
 )
-from stallprobes.watch.division.short_gains import longer_times, saved_without_frees, times_without_waits
+from stallprobes.watch.division.short_gains import FreeGroups, WaitGroups, saved_without_frees
 from stallprobes.watch.intervals import int64s
 
 STEP, WORKS = 100, 60
@@ -38,7 +42,7 @@ def steps(count: int, slow: int) -> SequenceTimes:
 
 
 def longest(times: SequenceTimes, until: int) -> list[int]:
-    return list(map(int, longer_times(times, instants_of(times, 0, until))[1]))
+    return list(map(int, WaitGroups().add(times, instants_of(times, 0, until))[1]))
 
 
 def test_alike_steps_take_the_longer_of_both() -> None:
@@ -54,7 +58,7 @@ def test_the_host_is_the_longer_one_where_it_computes_for_long_now_and_then() ->
 
 
 def test_all_of_the_time_is_in_a_group() -> None:
-    begins, longer = longer_times(steps(9, 0), instants_of(steps(9, 0), 0, 9 * STEP))
+    begins, longer = WaitGroups().add(steps(9, 0), instants_of(steps(9, 0), 0, 9 * STEP))
     assert begins[0] == 0
     assert len(begins) == len(longer) == 2
 
@@ -98,7 +102,7 @@ def saved(times: SequenceTimes, steps: int, by: str) -> float:
     """The time saved in each step."""
     instants = instants_of(times, 0, steps * (SHORT + TRANSFER + LONG + HOST))
     if by == "waits":
-        return SHORT + TRANSFER + LONG + HOST - int(times_without_waits(times, instants)[1].sum()) / steps
+        return SHORT + TRANSFER + LONG + HOST - int(FreeGroups().add(times, instants)[1].sum()) / steps
     return int(saved_without_frees(times, instants)[1].sum()) / steps
 
 
@@ -109,7 +113,7 @@ def test_without_waits_frees_still_wait_for_what_is_left_of_the_work() -> None:
 
 def test_without_waits_loads_still_wait_for_all_work() -> None:
     times, step = frees(40, loads=True, unit=10_000), 10_000 * (SHORT + TRANSFER + LONG + HOST)
-    replayed = times_without_waits(times, instants_of(times, 0, 40 * step))[1]
+    replayed = FreeGroups().add(times, instants_of(times, 0, 40 * step))[1]
     assert int(replayed.sum()) / (40 * step) > 0.98
 
 
@@ -125,5 +129,51 @@ def test_frees_without_waits_behind_them_may_save_all_their_time() -> None:
 def test_nothing_is_replayed_without_calls_that_free_or_allocate() -> None:
     times = steps(32, 0)
     instants = instants_of(times, 0, 32 * STEP)
-    assert not len(times_without_waits(times, instants)[0])
+    assert not len(FreeGroups().add(times, instants)[0])
     assert not len(saved_without_frees(times, instants)[0])
+
+
+@pytest.mark.parametrize("groups", [WaitGroups, FreeGroups])
+@pytest.mark.parametrize(
+    "times",
+    [steps(40, 800), steps(40, 0), frees(60), frees(60, waits=False), frees(60, loads=True, unit=10_000)],
+    ids=["steps with computing", "steps", "frees", "frees without waits", "loads"],
+)
+def test_slices_add_what_the_whole_takes(groups: type[WaitGroups] | type[FreeGroups], times: SequenceTimes) -> None:
+    # A slice of 31 steps has many frees. One of a third of a step has none: the time before the first free is unknown.
+    last = int(times.work.ends[-1])
+    whole = groups().add(times, instants_of(times, 0, last))[1].sum()
+    for count in (2, 7, 200):
+        borders = np.linspace(0, last, count + 1).astype(int).tolist()
+        sliced = groups()
+        replayed = [
+            sliced.add(cut(times, begin, end), instants_of(times, begin, end)) for begin, end in pairwise(borders)
+        ]
+        assert sum(int(ns.sum()) for _, ns in replayed) == pytest.approx(whole, rel=5e-3)
+        for (starts, _), (begin, end) in zip(replayed, pairwise(borders), strict=True):
+            assert ((begin <= starts) & (starts < end)).all()
+
+
+def cut(times: SequenceTimes, begin: int, end: int) -> SequenceTimes:
+    """The calls and the work that a slice of the division has."""
+    work = times.work
+    chosen = (work.ends > begin) & (work.starts < end)
+    return replace(
+        times,
+        threads={thread: calls.during(begin, end) for thread, calls in times.threads.items()},
+        work=Operations(**{name: getattr(work, name)[chosen] for name in work.__dataclass_fields__}),
+    )
+
+
+def test_few_frees_among_many_waits_do_not_count() -> None:
+    both = steps(200, 0)
+    calls = both.threads[1]
+    kinds = calls.kinds.copy()
+    kinds[100] = int(CallKind.FREES)
+    times = replace(both, threads={1: replace(calls, kinds=kinds)})
+    groups = FreeGroups()
+    replayed = [
+        groups.add(cut(times, at, at + 500), instants_of(times, at, at + 500))[1] for at in range(0, 20000, 500)
+    ]
+    # Eight steps at most, of 200.
+    assert 0 < sum(int(ns.sum()) for ns in replayed) <= 10 * STEP

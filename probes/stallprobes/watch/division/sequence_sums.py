@@ -62,7 +62,7 @@ from stallprobes.watch.division.result import (
     is_vague,
     price_of,
 )
-from stallprobes.watch.division.short_gains import longer_times, saved_without_frees, times_without_waits
+from stallprobes.watch.division.short_gains import FreeGroups, WaitGroups, saved_without_frees
 from stallprobes.watch.division.slowdown import NO_SLOWDOWN, Slowdown, without_slowdown
 from stallprobes.watch.division.stream_sums import StreamSums
 from stallprobes.watch.division.wait_sums import WaitSums, limited
@@ -86,8 +86,6 @@ _MOST_LONGER_RECORDS = 0.1
 _OWN_LAUNCH_NS = 6_500
 # Relative error of the measured time that recording adds to calls.
 _SLOWDOWN_ERROR = 0.25
-# Times that are replayed in each slice, by the column of the sums to which they are added.
-_REPLAYED = {LONGER: longer_times, WITHOUT_WAITS: times_without_waits, SAVED_FREES: saved_without_frees}
 # Largest number of streams with kernels that are kept: those created last. CUPTI numbers streams in the order in which
 # they are created.
 _MOST_KERNEL_STREAMS = 1024
@@ -116,6 +114,10 @@ class SequenceSums:
         self._streams = StreamSums(origin_ns)
         self._kernels = KernelSums(origin_ns)
         self._gaps = LeastGaps()
+        # Times that are replayed in each slice, by the column of the sums to which they are added.
+        self._replayed = {
+            LONGER: WaitGroups().add, WITHOUT_WAITS: FreeGroups().add, SAVED_FREES: saved_without_frees,
+        }  # fmt: skip
         self._kernel_streams = NONE
         # By other threads: for how long the GPU worked for them while it was waited for.
         self._others: dict[int, BinnedSums] = {}
@@ -146,7 +148,7 @@ class SequenceSums:
         if len(columns):
             gaps = self._gaps.of(times, begin, until)
             add_at(sums, np.minimum(gaps.starts, until - 1), LEAST_GAPS, gaps.times)
-            for column, replayed in _REPLAYED.items():
+            for column, replayed in self._replayed.items():
                 starts, ns = replayed(times, instants)
                 add_at(sums, starts, column, ns)
         if (waits := instants.parts == NUMBERS[Part.OTHER_WORK]).any():

@@ -24,7 +24,7 @@ from stallprobes.watch.division.instants import (
     ThreadCalls,
 )
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
-from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
+from stallprobes.watch.intervals import FOREVER, NONE, Int64s, distinct, int64s
 
 # Number of waits in a group of calls, for which the time of host and GPU is compared. Reason: a step has about one
 # wait, and programs rarely run more than this number of steps ahead of the GPU.
@@ -35,41 +35,111 @@ _WAITS = np.array([kind in (CallKind.WAITS, CallKind.COPIES) for kind in CallKin
 _FREES = np.array([kind is CallKind.FREES for kind in CallKind])
 # Smallest number of waits (or of frees) in a slice of time that can be replayed. The replay computes how long the calls
 # between two waits (or frees) take if some calls are removed. Reason: the slice cuts off the first and the last group
-# of calls.
+# of calls. With fewer frees, those groups are replayed that have no more than _WAITS_OF_GROUP waits.
 _LEAST_GROUPS = 4
+# Largest number of times in a slice at which the host's time in an open group is kept, and of slices of which they are
+# kept. Reason: an operation may start some slices after its submission.
+_MOST_KNOWN, _KEPT_SLICES = 128, 16
 # Flags by number of the part of the time (place in ORDER): True if the GPU is occupied in this part (GPU_PARTS).
 _WORKS = np.array([part in GPU_PARTS for part in ORDER])
 
 
-def longer_times(times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
-    """The longer of the host's and the GPU's time in each group of waits: when it begins, and the time (ns)."""
-    returned = _returned(times, _WAITS)
-    begins, lengths, parts = instants.begins, instants.ends - instants.begins, instants.parts
-    first = _groups(returned[_WAITS_OF_GROUP - 1 :: _WAITS_OF_GROUP], begins)
-    waiting, apart, beside = (instants.flags[column - WAITING] for column in (WAITING, APART, BESIDE))
-    works = _WORKS[parts]
-    host = np.add.reduceat(lengths * ~waiting, first)
-    if times.ended:
-        host -= np.add.reduceat(lengths * (parts == NUMBERS[Part.END]), first)
-    longer = np.maximum(host, np.add.reduceat(lengths * (works & ~apart if apart.any() else works), first))
-    copies = (parts == NUMBERS[Part.COPIES]) | beside
-    if copies.any():
-        longer = np.maximum(longer, np.add.reduceat(lengths * copies, first))
-    return begins[first], longer
+class WaitGroups:
+    """The longer of the host's and the GPU's time in groups of waits of a sequence, slice after slice."""
+
+    def __init__(self) -> None:
+        # The group that the last slice has left open: its waits, and the times (ns) of the host, of the GPU's work and
+        # of its copies.
+        self._waits = 0
+        self._open = np.zeros(3, dtype=np.int64)
+
+    def add(self, times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
+        """Add a slice: when each group begins in it, and by how much time (ns) it makes the longer one longer."""
+        begins, lengths, parts = instants.begins, instants.ends - instants.begins, instants.parts
+        returned = _within(_returned(times, _WAITS), instants)
+        borders = returned[_WAITS_OF_GROUP - 1 - self._waits :: _WAITS_OF_GROUP]
+        self._waits = (self._waits + len(returned)) % _WAITS_OF_GROUP
+        first = _groups(borders, begins)
+        waiting, apart, beside = (instants.flags[column - WAITING] for column in (WAITING, APART, BESIDE))
+        hosts = ~waiting & (parts != NUMBERS[Part.END]) if times.ended else ~waiting
+        works, copies = _works(instants) if apart.any() else _WORKS[parts], (parts == NUMBERS[Part.COPIES]) | beside
+        groups = np.array([np.add.reduceat(lengths * chosen, first) for chosen in (hosts, works, copies)])
+        before = int(self._open.max())
+        groups[:, 0] += self._open
+        longer = groups.max(axis=0)
+        longer[0] -= before
+        self._open = groups[:, -1] * _is_open(borders, instants)
+        return begins[first], longer
 
 
-def times_without_waits(times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
-    """The time (ns) that each group of frees and loads takes without waits: when it begins, and the time; none with few
-    of them."""
-    # A load of device code waits for all earlier work before it loads.
-    loads = map(partial(_loads, times.limits.blocked_ns), times.threads.values())
-    borders = np.concatenate([_returned(times, _FREES), *loads])
-    if len(borders) < _LEAST_GROUPS:
-        return NONE, NONE
-    borders.sort(kind="stable")
-    removed = instants.flags[0] | (_WORKS[instants.parts] & _inside(times, instants, _FREES))
-    first, replayed = _replayed(times, instants, borders, removed, _works(instants))
-    return instants.begins[first], replayed
+class FreeGroups:
+    """The time that a sequence takes without waits, in groups of frees and loads, slice after slice."""
+
+    def __init__(self) -> None:
+        # The group that the last slice has left open: its waits, None without such a group; the times (ns) of the host
+        # and of the GPU, and the longest time from the group's begin to its last work.
+        self._waits: int | None = None
+        self._host = self._gpu = self._longest = 0
+        # Times (ns) in the group, and the host's time (ns) in it until then.
+        self._known = NONE, NONE
+
+    def add(self, times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
+        """Add a slice: when each group begins in it, and the time (ns) that it adds; none with few frees and loads."""
+        # A load of device code waits for all earlier work before it loads.
+        loads = map(partial(_loads, times.limits.blocked_ns), times.threads.values())
+        borders = _within(np.concatenate([_returned(times, _FREES), *loads]), instants)
+        if not len(borders) and self._waits is None:
+            return NONE, NONE
+        borders.sort(kind="stable")
+        begins, first = instants.begins, _groups(borders, instants.begins)
+        removed = instants.flags[0] | (_WORKS[instants.parts] & _inside(times, instants, _FREES))
+        host, gpu = _host_and_gpu(instants, removed, _works(instants))
+        waits = np.diff(_within(_returned(times, _WAITS), instants).searchsorted(np.append(begins[first], FOREVER)))
+        waits[0] += self._waits or 0
+        counted = (waits <= _WAITS_OF_GROUP) | (len(borders) >= _LEAST_GROUPS)
+        counted[0] &= self._waits is not None or len(borders) >= _LEAST_GROUPS
+        replayed = self._replayed(times, instants, first, host, gpu)
+        before = max(self._host, self._gpu, self._longest)
+        self._leave_open(instants, first, host, gpu, int(replayed[-1]))
+        self._waits = int(waits[-1])
+        if not _is_open(borders, instants):
+            self._forget()
+            self._waits = 0
+        elif self._waits > _WAITS_OF_GROUP and len(borders) < _LEAST_GROUPS:
+            self._forget()
+        replayed[0] -= before
+        return begins[first[counted]], replayed[counted]
+
+    def _replayed(self, times: SequenceTimes, instants: Instants, first: Int64s, host: Int64s, gpu: Int64s) -> Int64s:
+        """The time (ns) of each group until the end of the slice or its own, if the host waits for nothing in it."""
+        host_before, gpu_before = np.zeros((2, len(first)), dtype=np.int64)
+        host_before[0], gpu_before[0] = self._host, self._gpu
+        ends = np.append(first[1:], len(instants.begins))
+        replayed = np.maximum(host_before + host[ends] - host[first], gpu_before + gpu[ends] - gpu[first])
+        replayed[0] = max(replayed[0], self._longest + gpu[ends[0]] - gpu[first[0]])
+        longest = _longest_after_submission(times, instants, first, host, gpu, self._host, self._known)
+        return int64s(np.maximum(replayed, longest))
+
+    def _leave_open(self, instants: Instants, first: Int64s, host: Int64s, gpu: Int64s, replayed: int) -> None:
+        at = int(first[-1])
+        if len(first) > 1:
+            self._forget()
+        chosen = at + np.unique(np.linspace(0, len(instants.begins) - at, _MOST_KNOWN).astype(np.int64))
+        edges = np.append(instants.begins, instants.ends[-1])
+        new = edges[chosen], self._host + host[chosen] - host[at]
+        kept = slice(-_KEPT_SLICES * _MOST_KNOWN, None)
+        self._known = (
+            np.concatenate((self._known[0], new[0]))[kept],
+            np.concatenate((self._known[1], new[1]))[kept],
+        )
+        self._host += int(host[-1] - host[at])
+        self._gpu += int(gpu[-1] - gpu[at])
+        self._longest = replayed
+
+    def _forget(self) -> None:
+        self._waits = None
+        self._host = self._gpu = self._longest = 0
+        self._known = NONE, NONE
 
 
 def saved_without_frees(times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
@@ -86,6 +156,16 @@ def saved_without_frees(times: SequenceTimes, instants: Instants) -> tuple[Int64
     lengths = instants.ends - instants.begins
     first, replayed = _replayed(times, instants, waits, instants.flags[0] | allocates, _works(instants))
     return instants.begins[first], np.maximum(np.add.reduceat(lengths, first) - replayed, 0)
+
+
+def _within(times: Int64s, instants: Instants) -> Int64s:
+    """Those of ``times`` that lie behind the begin of a slice, until its end."""
+    return int64s(times[(times > instants.begins[0]) & (times <= instants.ends[-1])])
+
+
+def _is_open(borders: Int64s, instants: Instants) -> bool:
+    """Whether no border lies at the end of a slice, so that its last group goes on in the next one."""
+    return not len(borders) or int(borders[-1]) <= int(instants.begins[-1])
 
 
 def _groups(borders: Int64s, begins: Int64s) -> Int64s:
@@ -131,25 +211,56 @@ def _replayed(
 ) -> tuple[Int64s, Int64s]:
     """The first instant of each group between ``borders``, and the time (ns) that the group takes if the host skips the
     instants ``removed`` and the GPU works in those ``works``."""
-    begins, lengths = instants.begins, instants.ends - instants.begins
-    first = _groups(borders, begins)
-    host, gpu = (np.append(0, np.cumsum(lengths * chosen)) for chosen in (~removed, works))
-    ends = np.append(first[1:], len(begins))
+    first = _groups(borders, instants.begins)
+    host, gpu = _host_and_gpu(instants, removed, works)
+    ends = np.append(first[1:], len(instants.begins))
     replayed = np.maximum(host[ends] - host[first], gpu[ends] - gpu[first])
-    # The operations that start in a group, and when the host has submitted each, by its time in the group.
+    return first, np.maximum(replayed, _longest_after_submission(times, instants, first, host, gpu))
+
+
+def _host_and_gpu(instants: Instants, removed: Flags, works: Flags) -> tuple[Int64s, Int64s]:
+    """The time (ns) until the begin of each instant, and until the end, of a host that skips the instants ``removed``
+    and a GPU that works in those ``works``."""
+    host, gpu = np.zeros((2, len(removed) + 1), dtype=np.int64)
+    lengths = instants.ends - instants.begins
+    np.cumsum(lengths * ~removed, out=host[1:])
+    np.cumsum(lengths * works, out=gpu[1:])
+    return host, gpu
+
+
+def _longest_after_submission(
+    times: SequenceTimes,
+    instants: Instants,
+    first: Int64s,
+    host: Int64s,
+    gpu: Int64s,
+    host_before: int = 0,
+    known: tuple[Int64s, Int64s] = (NONE, NONE),
+) -> Int64s:
+    """The longest time (ns) from the begin of each group to its last work: that of the host until it submits an
+    operation, and that of the GPU from then on.
+
+    ``host_before`` is the host's time in the first group before the slice, and ``known`` that until some times in it.
+    """
+    begins, ends = instants.begins, np.append(first[1:], len(instants.begins))
     work = times.work
     chosen = (work.starts >= begins[0]) & (work.starts < instants.ends[-1]) & (work.returned >= 0)
     starts, submitted = work.starts[chosen], work.returned[chosen]
-    if len(starts):
-        places = np.searchsorted(begins[first], starts, "right") - 1
-        edges = np.column_stack((begins, instants.ends)).ravel()
-        before_host, before_gpu = (
-            np.interp(at, edges, np.column_stack((sums[:-1], sums[1:])).ravel())
-            for at, sums in ((submitted, host), (starts, gpu))
-        )
-        waited = np.maximum(before_host - host[first][places], 0) + gpu[ends][places] - before_gpu
-        replayed = np.maximum(replayed, _longest(waited.astype(np.int64), places, len(first)))
-    return first, replayed
+    if not len(starts):
+        return np.zeros(len(first), dtype=np.int64)
+    places = np.searchsorted(begins[first], starts, "right") - 1
+    edges = np.column_stack((begins, instants.ends)).ravel()
+    before_host, before_gpu = (
+        np.interp(at, edges, np.column_stack((sums[:-1], sums[1:])).ravel())
+        for at, sums in ((submitted, host), (starts, gpu))
+    )
+    before_host = np.maximum(before_host - host[first][places], 0)
+    if host_before:
+        earlier = (places == 0) & (submitted < begins[0])
+        before_host[places == 0] += host_before
+        before_host[earlier] = np.interp(submitted[earlier], *known, left=0)
+    waited = before_host + gpu[ends][places] - before_gpu
+    return _longest(waited.astype(np.int64), places, len(first))
 
 
 def _longest(values: Int64s, groups: Int64s, count: int) -> Int64s:
