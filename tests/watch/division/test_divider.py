@@ -178,6 +178,29 @@ def test_operations_are_counted_once_each_also_where_a_reading_ends_within_one()
         assert [each.operations for each in found.sequences] == [sum(call.begin + 2 > steady for call in calls)]
 
 
+def test_a_wait_before_a_free_has_no_price_in_long_steps() -> None:
+    # The kernel and the host take 0.4 s each by turns. Without the wait, the free waits for the kernel.
+    calls, begin = [Call(LAUNCH, 0, 1, 1, ((0, 1, KERNEL),))], 2
+    for _ in range(30):
+        calls += [
+            Call(LAUNCH, begin, begin + 1, 1, ((begin + 1, begin + 5, KERNEL),)),
+            Call(SYNC, begin + 1, begin + 5, 1),
+        ]
+        calls.append(Call("cuMemFree_v2", begin + 5, begin + 6, 1))
+        begin += 10
+    found = divided(calls, list(range(10, begin, 5)))
+    assert found is not None
+    (sequence,) = found.sequences
+    assert sequence.verdict is not Bound.WAIT
+    # The free itself takes 0.1 s, which the replay lets run beside the kernel.
+    assert sequence.price.share < 0.15
+    without = divided([call for call in calls if call.function != "cuMemFree_v2"], list(range(10, begin, 5)))
+    assert without is not None
+    (sequence,) = without.sequences
+    assert sequence.verdict is Bound.WAIT
+    assert sequence.price.low > 0.35
+
+
 # A stream that only copies in a slice of the time, and has run kernels before.
 COPIES_LATER = [
     Call(LAUNCH, 1, 2, 1, ((1, 7, KERNEL),)),
