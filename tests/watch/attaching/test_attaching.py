@@ -139,11 +139,32 @@ def test_cupti_leaves_the_driver_unless_work_was_recorded(stand_in: StandIn) -> 
     with RunningProgram(stand_in, "poll") as program:
         for chosen, finalized in ((calls_only, True), (calls_only, True), (OPTIONS, False), (calls_only, False)):
             (process,) = recorded(program, Attached(program.pid, chosen)).processes
+            # A call may be in flight all the while, if its thread has no CPU.
+            while finalized and not process.finalized:
+                (process,) = recorded(program, Attached(program.pid, chosen)).processes
             assert process.finalized is finalized
             cost = attaching_cost(process.pid, 0, 0, process)
             assert (cost.after_high > 0) is not finalized
             program.launches()
         assert program.end() == (0, "", "")
+
+
+def test_cupti_stays_while_a_call_that_it_saw_begin_is_in_flight(stand_in: StandIn, tmp_path: Path) -> None:
+    """The end of that call would lead into a CUPTI that is gone."""
+    go = tmp_path / "go"
+    with RunningProgram(stand_in, "poll", "hung", settings={"HANGS_ONCE_THERE_IS": str(go)}) as program:
+        attached = Attached(program.pid, WatchOptions(calls_only=True, cost=1.0))
+        go.touch()
+        wait_until(lambda: _calls_in_flight(attached, "hung"), "a call that hangs")
+        (process,) = recorded(program, attached).processes
+        assert not process.finalized
+        program.launches()
+        assert program.end() == (0, "", "")
+
+
+def _calls_in_flight(attached: Attached, name: str) -> bool:
+    (process,) = attached.contents().processes
+    return any(thread.name == name and thread.in_flight != () for thread in process.threads)
 
 
 def test_the_flags_of_the_streams_that_exist_are_recorded(stand_in: StandIn) -> None:

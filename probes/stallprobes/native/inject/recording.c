@@ -305,14 +305,16 @@ static void wait_for_callbacks(void)
     nanosleep(&(struct timespec){.tv_nsec = LAST_CALLBACKS_NS}, NULL);
 }
 
-/* Releases CUPTI once no callback is in flight, so that the program's own profiler can subscribe. */
-static void unsubscribe(void)
+/* Releases CUPTI once no callback is in flight, so that the program's own profiler can subscribe. Whether no call is left
+ * that CUPTI has seen begin, and will see end. */
+static int unsubscribe(void)
 {
-    ss_leave_calls();
+    int left = ss_leave_calls();
     wait_for_callbacks();
     uint64_t began = ss_clock();
     cupti.unsubscribe(subscriber);
     ss_note_hold(began);
+    return left;
 }
 
 /* Finalizes CUPTI, which else slows launches of graphs until the process ends. If work was recorded before, launches of
@@ -347,8 +349,9 @@ int ss_end_recording(int gate)
             ss_stop_looking();
             ss_note_step("cuptiUnsubscribe");
             had_records |= ss_header->kinds != 0;
-            unsubscribe();
-            finalize();
+            /* The end of a call would lead into a CUPTI that is gone. */
+            if (unsubscribe())
+                finalize();
         }
     }
     ss_store_release(ss_header->ended_ns, ss_clock());
