@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import signal
 from collections.abc import Iterator
@@ -114,6 +115,30 @@ def test_the_thread_that_is_borrowed_has_all_as_before(stand_in: StandIn, call: 
         assert attached.attachment.stopped_ns > 0
         check(recorded(program, attached))
         assert program.launches() > before
+        assert program.end() == (0, "", "")
+
+
+def test_data_beside_a_stack_that_is_nearly_full_is_left_as_it_was(stand_in: StandIn) -> None:
+    with RunningProgram(stand_in, "beside", program="odd_stacks") as program:
+        Attached(program.pid).detach()
+        assert program.end() == (0, "", "")
+
+
+def test_a_stack_before_a_page_without_rights_is_not_used(stand_in: StandIn) -> None:
+    with RunningProgram(stand_in, "guarded", program="odd_stacks") as program:
+        # The second system call that is made in it would fail, and the thread return by way of that page.
+        before = resource.prlimit(program.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(program.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        with pytest.raises(WatchError, match=r"^no thread sleeps in a system call in which it can be borrowed in"):
+            Attached(program.pid)
+        assert program.end() == (0, "", "")
+
+
+def test_a_thread_in_the_handler_of_a_signal_is_not_borrowed(stand_in: StandIn) -> None:
+    """What the signal interrupted may hold a lock of the allocator, which the loader needs."""
+    with RunningProgram(stand_in, "handler", program="odd_stacks") as program:
+        with pytest.raises(WatchError, match=r"no thread sleeps in a system call in which it can be borrowed in"):
+            Attached(program.pid)
         assert program.end() == (0, "", "")
 
 
