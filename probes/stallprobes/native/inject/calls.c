@@ -25,6 +25,7 @@
 #include "space.h"
 #include "stack.h"
 #include "state.h"
+#include "threads.h"
 #include "windows.h"
 
 enum {
@@ -110,7 +111,7 @@ static void after_fork(void)
 /* What the callbacks need of the system: the ends of threads, and forks. */
 int ss_prepare_calls(void)
 {
-    return pthread_key_create(&thread_end, end_thread) || pthread_atfork(NULL, NULL, after_fork);
+    return pthread_key_create(&thread_end, end_thread) || pthread_atfork(NULL, NULL, after_fork) || ss_follow_forks();
 }
 
 /* The file of a forked process, once it makes a call; 0 if this thread has opened it. */
