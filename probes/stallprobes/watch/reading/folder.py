@@ -16,6 +16,9 @@ from stallprobes.watch.reading.process import WatchedProcess
 # Largest number of process files that are read, of a folder or of attached processes. No program starts as many
 # processes.
 MOST_FILES = 4096
+# Largest number of bytes of a process's list of mappings (/proc/PID/maps) that are read. A hostile process can have
+# gigabytes of them.
+MOST_BYTES_OF_MAPS = 1 << 25
 # Beginning of the names of private folders.
 PREFIX = "stallscope-watch-"
 # Smallest free space (bytes) of an in-memory file system at which private folders are made there. Reason: other
@@ -91,8 +94,11 @@ def life_of(process: WatchedProcess, folder: Path | None = None) -> ProcessLife:
     if ended:
         return ProcessLife.ENDED
     try:
-        maps = (folder / "maps").read_bytes()
+        with (folder / "maps").open("rb") as file:
+            maps = file.read(MOST_BYTES_OF_MAPS)
     except OSError:
+        return ProcessLife.RUNNING
+    if len(maps) == MOST_BYTES_OF_MAPS:
         return ProcessLife.RUNNING
     name = f"{process.pid}-{process.image}.watch"
     mapped = any(f"{before}{name}".encode() in maps for before in ("/", f"/memfd:{RECORDING_NAME}"))
