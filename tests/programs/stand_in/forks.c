@@ -1,5 +1,6 @@
 /* A program that forks while the injected library reads the loader's list of libraries: the child loads a library, and
- * exits with 0 if it could. Each time that the list is read takes a while here.
+ * exits with 0 if it could. Each time that the list is read takes a while here. Then it forks a child whose first call
+ * has a cancellation that is pending, and that exits with 7 if it returns from it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,6 +16,8 @@ typedef int (*callback)(struct dl_phdr_info *, size_t, void *);
 
 /* Longest time (s) of the child. */
 enum { CHILD_S = 20 };
+/* Exit code of the second child. */
+enum { RETURNED = 7 };
 
 static uint32_t inside;
 
@@ -60,5 +63,14 @@ int main(void)
     if (pthread_create(&thread, NULL, forking_thread, &status) || cuInit(0) || pthread_join(thread, NULL))
         return 2;
     cuLaunchKernel("_Z3addPf", 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 3;
+    if (!WIFEXITED(status) || WEXITSTATUS(status))
+        return 3;
+    pid_t child = fork();
+    if (!child) {
+        pthread_cancel(pthread_self());
+        cuLaunchKernel("_Z3addPf", 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+        _exit(RETURNED);
+    }
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == RETURNED ? 0 : 4;
 }
