@@ -7,6 +7,7 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,6 +132,17 @@ def test_a_stack_before_a_page_without_rights_is_not_used(stand_in: StandIn) -> 
         resource.prlimit(program.pid, resource.RLIMIT_NOFILE, (3, before[1]))
         with pytest.raises(WatchError, match=r"^no thread sleeps in a system call in which it can be borrowed in"):
             Attached(program.pid)
+        assert program.end() == (0, "", "")
+
+
+def test_a_thread_that_has_ended_meanwhile_is_left_out(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    usual = Target.sleeping_threads
+    monkeypatch.setattr(Target, "sleeping_threads", lambda self: [ended.pid, *usual(self)])
+    with RunningProgram(stand_in, "poll") as program:
+        Attached(program.pid).detach()
+        program.launches()
         assert program.end() == (0, "", "")
 
 

@@ -241,8 +241,9 @@ static int is_in_handler(void)
 static int stop_thread(pid_t tid)
 {
     thread.tid = tid;
+    /* A thread may have ended meanwhile. */
     if (trace(PTRACE_SEIZE, 0, PTRACE_O_TRACESYSGOOD))
-        return fail("PTRACE_SEIZE");
+        return errno == ESRCH ? 1 : fail("PTRACE_SEIZE");
     if (trace(PTRACE_INTERRUPT, 0, 0))
         return fail("PTRACE_INTERRUPT");
     int status = wait_for_stop();
