@@ -1,0 +1,23 @@
+"""The store of records: what a hostile process writes is dropped."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.native.layouts.watch_file import WatchRecord
+from stallprobes.watch.attribution.record_store import RecordStore
+from stallprobes.watch.reading.process import RecordBatch
+
+
+def test_work_of_more_than_weeks_is_dropped() -> None:
+    """Sums over the work of a call would be larger than any number that a reader accepts."""
+    rows = np.zeros(5, dtype_of(WatchRecord))
+    rows["kind"] = RecordKind.KERNEL
+    rows["start"] = [10, 10, 2**61, 2**63, 30]
+    rows["end"] = [20, 2**61, 2**61 + 5, 2**63 + 5, 20]
+    store = RecordStore()
+    store.add(RecordBatch(rows, {}, 5, 0))
+    # One that ends before it begins is left for others to judge.
+    assert store.rows["start"].tolist() == [10, 2**61, 30]
