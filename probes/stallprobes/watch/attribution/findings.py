@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import force_setattr
 
 from stallprobes.files.codec import (
+    LARGEST_INTEGER,
     Document,
     Natural,
     PlainDocument,
@@ -422,9 +423,10 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unattributed = (loss.ns for loss in self.lost if loss.cause is WaitCause.UNATTRIBUTED)
-        force_setattr(self, "unattributed_ns", sum(unattributed))
-        force_setattr(self, "lost_ns", sum(loss.ns for loss in self.lost))
+        unattributed = sum(loss.ns for loss in self.lost if loss.cause is WaitCause.UNATTRIBUTED)
+        # Only a hostile process has more, in calls of years.
+        force_setattr(self, "unattributed_ns", min(unattributed, LARGEST_INTEGER))
+        force_setattr(self, "lost_ns", min(sum(loss.ns for loss in self.lost), LARGEST_INTEGER))
 
 
 class WatchedGpu(Document, kw_only=True):
