@@ -293,7 +293,7 @@ def _numbers(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from _numbers(item)
 
 
-def _debug_sections(raw: bytes) -> Iterator[tuple[int, int]]:
+def _debug_sections(raw: bytearray) -> Iterator[tuple[int, int]]:
     """Place and size of each section with debug information in an ELF file."""
     (table,) = struct.unpack_from("<Q", raw, 40)
     size, count, names = struct.unpack_from("<HHH", raw, 58)
