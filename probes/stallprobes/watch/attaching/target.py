@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallprobes.foreign_text import printable
-from stallprobes.machine.processes import pids
+from stallprobes.machine.processes import MOST_BYTES_OF_MAPS, pids
 from stallprobes.native.layouts.attaching import CONTROL_NAME
 from stallprobes.watch.attaching.rights import Identity
-from stallprobes.watch.reading.folder import MOST_BYTES_OF_MAPS
 
 # Name of libcuda's own thread, which sleeps in poll and holds no lock.
 EVENT_THREAD = "cuda-EvtHandlr"

@@ -10,15 +10,13 @@ from pathlib import Path
 
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
+from stallprobes.machine.processes import MOST_BYTES_OF_MAPS
 from stallprobes.native.layouts.attaching import RECORDING_NAME
 from stallprobes.watch.reading.process import WatchedProcess
 
 # Largest number of process files that are read, of a folder or of attached processes. No program starts as many
 # processes.
 MOST_FILES = 4096
-# Largest number of bytes of a process's list of mappings (/proc/PID/maps) that are read. A hostile process can have
-# gigabytes of them.
-MOST_BYTES_OF_MAPS = 1 << 25
 # Beginning of the names of private folders.
 PREFIX = "stallscope-watch-"
 # Smallest free space (bytes) of an in-memory file system at which private folders are made there. Reason: other
