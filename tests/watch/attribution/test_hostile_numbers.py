@@ -32,3 +32,5 @@ def test_sums_of_calls_of_years_are_numbers_that_a_reader_accepts() -> None:
     years = TimeLost(WaitCause.UNATTRIBUTED, None, "", 1, 2**62, 0)
     changed = process.changed(lost=(years, years))
     assert (changed.lost_ns, changed.unattributed_ns) == (LARGEST_INTEGER, LARGEST_INTEGER)
+    thread = changed.threads[0].changed(lost=(years, years))
+    assert thread.lost_ns == LARGEST_INTEGER
