@@ -1,9 +1,11 @@
 """Hostile files against what reads them: mutation of names, ELF and DWARF, of watch files, and of a live control.
 
-    python tests/benchmarks/bench_hostile_files.py [--minutes 2] [--seed 1] [--kind names,elf,compiled,watch,control]
+    python tests/benchmarks/bench_hostile_files.py [--minutes 2] [--seed 1] [--kind KINDS]
 
 Each round makes a hostile input of the next kind. Names, ELF files made of counts and lengths, and compiled programs
-with changed bytes go to the real process that parses them, as their addresses and names would come from a program.
+with changed bytes, also in their tables of lines alone, go to the real process that parses them, as their addresses and
+names would come from a program. Files of runs are compared, and recordings of `watch` read moment by moment, with
+values or bytes changed; what is refused is refused in a sentence.
 Watch files with changed fields are read, and everything is made of them that `watch` makes: report, document, trace and
 recording. A process without rights has memory as that of the library and changes it all the time, while it is
 attached and detached. Each minute, and at the end, a line has the rounds, the inputs that were skipped, how many
@@ -15,18 +17,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
+import io
 import itertools
+import json
 import os
 import random
 import resource
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -34,17 +42,26 @@ from factories import hostile_files as files
 from factories.attaching import NOBODY
 from factories.damaged_watch_files import DamagedFile, use
 from factories.hostile_program import ForgedControl, hostile
+from factories.mutations import damaged, mutants
 from factories.parser_children import ParserChildren
 from factories.recorded_programs import PROGRAMS, recorded
 from factories.stand_in import COMPILER
-from stallprobes.errors import WatchError
+from factories.watch_moments import moments, record
+from factories.watched_runs import NAMES, recorded_findings
+from stallprobes.errors import NotComparable, RecordingError, RunFileError, WatchError
 from stallprobes.foreign_text import is_printable
 from stallprobes.watch.attaching import attachment as attaching
 from stallprobes.watch.attaching.attached_processes import AttachedProcesses
+from stallprobes.watch.comparing import run_file
+from stallprobes.watch.comparing.compare import compare
 from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.live.recording import WatchRecording
 from stallprobes.watch.reading.code_files import CodeFiles
 from stallprobes.watch.reading.map_reader import watch_files
 from stallprobes.watch.reading.untrusted_parser import UntrustedParser
+from stallprobes.watch.report import document
+from stallscope.report import runs_text
+from stallscope.report.text import TextWriter
 
 PEAK_BYTES = 300 << 20
 PRINTED_S = 60.0
@@ -76,10 +93,17 @@ class Mutation:
         self._asked = 0
         self._programs = list(self._compiled())
         self._watched = list(self._watch_files(seed))
+        self._runs = [recorded_findings(name) for name in NAMES]
+        record(self._folder / "watch.rec", moments(3, exit_code=3))
+        head, _, packed = (self._folder / "watch.rec").read_bytes().partition(b"\n")
+        self._head, self._lines = head, zlib.decompress(packed).splitlines()
         self.kinds: dict[str, Round] = {
             "names": self.names,
             "elf": self.elf,
             "compiled": self.compiled,
+            "lines": self.lines,
+            "runs": self.runs,
+            "recording": self.recording,
             "watch": self.watch,
             "control": self.control,
         }
@@ -119,6 +143,70 @@ class Mutation:
         """Programs of a compiler with changed bytes."""
         self._read(self._changed(self._dice.choice(self._programs)), range(0x1100, 0x1200, 256 // ADDRESSES))
 
+    def lines(self) -> None:
+        """Programs of a compiler with bytes changed in a section of their debug information."""
+        dice, raw = self._dice, bytearray(self._dice.choice(self._programs))
+        sections = list(_debug_sections(raw))
+        for _ in range(dice.choice((1, 2, 4, 16, 64))):
+            at, size = dice.choice(sections)
+            raw[at + dice.randrange(size)] = dice.choice((0, 1, 0x7F, 0x80, 0xFF, dice.randrange(256)))
+        self._read(bytes(raw), range(0x1100, 0x1200, 256 // ADDRESSES))
+
+    def runs(self) -> None:
+        """A file of runs with changed values or bytes, compared with a run as it was."""
+        dice, path = self._dice, self._folder / "runs"
+        run = dice.choice(self._runs)
+        seed, text = dice.randrange(2**32), document(run)
+        if dice.random() < 0.3:
+            raw = next(damaged(gzip.compress(json.dumps(text).encode()), seed, 1))
+        else:
+            raw = json.dumps(self._other(text)).encode() + b"\n"
+        path.write_bytes(raw)
+        try:
+            changed = run_file.load(path)
+            for sides in (([run], list(changed)), (list(changed), [run])):
+                out = io.StringIO()
+                runs_text.show(TextWriter(out, width=80), compare(*sides, force=True))
+                assert all(is_printable(line) for line in out.getvalue().splitlines())
+        except (RunFileError, NotComparable) as error:
+            self._refused("runs", error)
+
+    def recording(self) -> None:
+        """A recording of `watch` with changed values, whose checksums are right, or with changed bytes."""
+        dice, path = self._dice, self._folder / "changed.rec"
+        seed = dice.randrange(2**32)
+        if dice.random() < 0.3:
+            path.write_bytes(next(damaged((self._folder / "watch.rec").read_bytes(), seed, 1)))
+        else:
+            lines = [line.partition(b" ")[2] for line in self._lines]
+            place = dice.randrange(len(lines))
+            lines[place] = json.dumps(self._other(json.loads(lines[place]))).encode()
+            packed = zlib.compress(b"".join(f"{zlib.crc32(line):08x} ".encode() + line + b"\n" for line in lines))
+            path.write_bytes(self._head + b"\n" + packed)
+        try:
+            with contextlib.closing(WatchRecording(path)) as recording:
+                for number in range(len(recording)):
+                    document(recording.at(number).moment.findings)
+        except RecordingError as error:
+            self._refused("recording", error)
+
+    def _other(self, value: Any) -> Any:
+        """A document with any change, or with other numbers alone, which more often passes."""
+        dice = self._dice
+        if dice.random() < 0.3:
+            return next(mutants(value, dice.randrange(2**32), 1))
+        changed = json.loads(json.dumps(value))
+        places = list(_numbers(changed))
+        for container, key in dice.choices(places, k=dice.choice((1, 2, 4))) if places else ():
+            number = container[key]
+            container[key] = dice.choice((0, 1, -1, 0.5, number + 1, number * 2, 2**53, 2**61, 1e300))
+        return changed
+
+    def _refused(self, kind: str, error: Exception) -> None:
+        self.skipped[kind] += 1
+        if not is_printable(str(error)):
+            raise ValueError(f"not printable: {error}") from error
+
     def watch(self) -> None:
         """Recorded watch files with changed fields, to every output."""
         folder, damaged = self._dice.choice(self._watched)
@@ -141,9 +229,7 @@ class Mutation:
                             file.read()
                     attachment.detach()
                 except WatchError as error:
-                    self.skipped["control"] += 1
-                    if not is_printable(str(error)):
-                        raise ValueError(f"not printable: {error}") from error
+                    self._refused("control", error)
                 finally:
                     processes.close()
 
@@ -197,11 +283,32 @@ class Mutation:
                 yield folder, DamagedFile(path, seed)
 
 
+def _numbers(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Container and key of each number in a document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        if isinstance(item, int | float) and not isinstance(item, bool):
+            yield value, key
+        else:
+            yield from _numbers(item)
+
+
+def _debug_sections(raw: bytearray) -> Iterator[tuple[int, int]]:
+    """Place and size of each section with debug information in an ELF file."""
+    (table,) = struct.unpack_from("<Q", raw, 40)
+    size, count, names = struct.unpack_from("<HHH", raw, 58)
+    headers = [struct.unpack_from("<IIQQQQ", raw, table + number * size) for number in range(count)]
+    for name, _type, _flags, _address, at, length in headers:
+        begin = headers[names][4] + name
+        if raw[begin : begin + 7] == b".debug_" and length:
+            yield at, length
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kind", default="names,elf,compiled,watch,control")
+    parser.add_argument("--kind", default="names,elf,compiled,lines,runs,recording,watch,control")
     options = parser.parse_args()
     # What does not answer is not waited for as long as a program is.
     attaching.ANSWER_S = attaching.DETACH_S = attaching._SENDING_S = 0.2

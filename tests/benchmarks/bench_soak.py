@@ -5,9 +5,10 @@
 At the same time run the screen, with 30 frames a second and an aggressor switched each second; checks, one after the
 other; `watch` of a program that launches all the time; and attachments to such a program, one after the other. The last
 two need a C compiler and x86-64, since their programs run beside stand-ins for libcuda and libcupti. Each minute prints
-the memory, threads and descriptors of each process that lasts, of the attached program between two attachments, and how
-many files are in their folder for temporary ones. With --check it exits 1 where one has more than 10 % more memory than
-after the second minute, or more threads or descriptors; where files are left; or where a command failed.
+the memory, address space, mappings, threads and descriptors of each process that lasts, of the attached program between
+two attachments, and how many files are in their folder for temporary ones. With --check it exits 1 where one has more
+than 10 % more memory, address space or mappings than after the second minute, or more threads or descriptors; where
+files are left; or where a command failed.
 """
 
 from __future__ import annotations
@@ -40,19 +41,23 @@ LOOKS, LOOKS_S = 5, 0.2
 CHECK = ("check", "--sim", "--quick", "--victims", "launch,d2d", "--aggressors", "spin,alloc-free")
 ATTACHED_S = 3.0
 PAUSE_S = 1.0
-Use = tuple[float, int, int]
+# What a process may have more of than at first, for each of WORDS.
+WORDS = ("memory in MB", "address space in MB", "mappings", "threads", "descriptors")
+GROWTH = (MORE, MORE, MORE, 1.0, 1.0)
+Use = tuple[float, ...]
 
 
 def use_of(pid: int) -> Use:
-    """Resident memory in MB, threads, and open descriptors of a process: the least of several looks."""
+    """WORDS of a process: the least of several looks."""
     looks = []
     for _ in range(LOOKS):
         status = Path(f"/proc/{pid}/status").read_text().splitlines()
         fields = dict(line.split(":", 1) for line in status)
-        memory = int(fields["VmRSS"].split()[0]) / 1000
-        looks.append((memory, int(fields["Threads"]), len(os.listdir(f"/proc/{pid}/fd"))))
+        memory, space = (int(fields[name].split()[0]) / 1000 for name in ("VmRSS", "VmSize"))
+        mappings = Path(f"/proc/{pid}/maps").read_bytes().count(b"\n")
+        looks.append((memory, space, mappings, int(fields["Threads"]), len(os.listdir(f"/proc/{pid}/fd"))))
         time.sleep(LOOKS_S)
-    return min(look[0] for look in looks), min(look[1] for look in looks), min(look[2] for look in looks)
+    return tuple(map(min, zip(*looks, strict=True)))
 
 
 @dataclass
@@ -62,7 +67,7 @@ class Lasting:
     name: str
     pid: int
     first: Use | None = None
-    now: Use = (0.0, 0, 0)
+    now: Use = (0.0,) * len(WORDS)
 
     def look(self) -> None:
         """Take what it uses now."""
@@ -73,10 +78,8 @@ class Lasting:
         """What it has more than at first."""
         if self.first is None:
             return [f"{self.name}: too short"]
-        words = ("memory", "threads", "descriptors")
-        limits = (self.first[0] * MORE, self.first[1], self.first[2])
-        found = zip(words, self.first, self.now, limits, strict=True)
-        return [f"{self.name}: {word} {first:g} -> {now:g}" for word, first, now, limit in found if now > limit]
+        found = zip(WORDS, self.first, self.now, GROWTH, strict=True)
+        return [f"{self.name}: {word} {first:g} -> {now:g}" for word, first, now, more in found if now > first * more]
 
 
 class Repeated:
@@ -169,7 +172,7 @@ def main() -> int:
                             one.look()
                         if passed >= FIRST_S:
                             one.first = one.first or one.now
-                    uses = [f"{one.name} {one.now[0]:.1f} MB {one.now[1]} {one.now[2]}" for one in lasting]
+                    uses = [f"{one.name} {' '.join(f'{value:g}' for value in one.now)}" for one in lasting]
                     counts = [f"{one.ended} {name} ({one.failed} failed)" for name, one in repeated.items()]
                     print(f"{passed:5.0f} s: {'; '.join([*uses, *counts])}; {len(os.listdir(place))} files", flush=True)
         except (OSError, KeyError) as error:
@@ -184,7 +187,7 @@ def main() -> int:
         left = sorted(os.listdir(place))
         faults += [f"left over: {', '.join(left)}"] if left else []
     for one in lasting:
-        print(f"{one.name}: memory in MB, threads, descriptors {one.first} -> {one.now}")
+        print(f"{one.name}: {', '.join(WORDS)} {one.first} -> {one.now}")
     print(*faults or ["nothing grew, nothing failed, nothing is left"], sep="\n")
     return int(asked.check and (failed or bool(faults)))
 

@@ -64,6 +64,8 @@ class StandIn:
         links = [f"-L{folder}", "-Wl,--no-as-needed", "-l:libcupti.so.13", "-l:libcuda.so.1"]
         _compile(compiler, "profiler.c", folder / "profiler", *flags, *links)
         _compile(compiler, "attached.c", folder / "attached", *flags, f"-L{folder}", "-l:libcuda.so.1")
+        _compile(compiler, "odd_stacks.c", folder / "odd_stacks", *flags, f"-L{folder}", "-l:libcuda.so.1")
+        _compile(compiler, "forks.c", folder / "forks", *flags, f"-L{folder}", "-l:libcuda.so.1", "-rdynamic")
         # Its memory begins at a low address, as that of many a distribution's Python does.
         low = ("-fno-pie", "-no-pie", f"-L{folder}", "-l:libcuda.so.1")
         _compile(compiler, "attached.c", folder / "attached_low", *flags, *low)

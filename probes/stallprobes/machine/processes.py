@@ -23,6 +23,9 @@ from stallprobes.foreign_text import printable
 PROC = Path("/proc")
 # Name of the PID namespace of the host: Linux numbers it PROC_PID_INIT_INO (include/linux/proc_ns.h).
 _HOST_NAMESPACE = "pid:[4026531836]"
+# Largest number of bytes of a process's list of mappings (/proc/PID/maps) that are read. A hostile process can have
+# gigabytes of them.
+MOST_BYTES_OF_MAPS = 1 << 25
 # Largest number of bytes that are read of a process's command line. Reason: no screen shows more.
 _COMMAND_BYTES = 4096
 # Longest wait (s) for the read of a process's command line, which usually takes microseconds. After this wait, the

@@ -4,7 +4,7 @@
  * A thread with the name of libcuda's own sleeps in the system call CALL: poll, ppoll, epoll, select, accept, sleep, or
  * one in which no thread may be borrowed: futex, read. Where it says so, all threads block all signals; there is a handler
  * of SIGSEGV with a stack of its own in each thread; a storm of signals with a handler reaches the sleeping thread; a
- * thread hangs in a call from before on; the program has started another one like it, whose output goes nowhere; not one
+ * thread hangs in a call from before on, or once there is the file of HANGS_ONCE_THERE_IS; the program has started another one like it, whose output goes nowhere; not one
  * thread makes launches, but MANY; each instantiates a graph with each wait. For each line on its input, the thread is woken and compares what it has with what it
  * had before it slept: registers, extended state, signal mask, alternate stack, errno; the program answers with a line:
  * what differs and how often the call was interrupted without a signal. Launches continue meanwhile, and each is counted
@@ -264,7 +264,11 @@ static void *storming_thread(void *unused)
 static void *hanging_thread(void *unused)
 {
     static char target[64];
+    const char *awaited = getenv("HANGS_ONCE_THERE_IS");
+    struct timespec pause = {0, 1000000};
     prctl(PR_SET_NAME, "hung");
+    while (awaited && access(awaited, F_OK))
+        syscall(SYS_nanosleep, &pause, NULL);
     stand_in_length(UINT64_C(3600000000000));
     cuMemcpyDtoHAsync_v2(target, UINT64_C(0x7f0000000000), sizeof target, (void *)0x55);
     return unused;
@@ -361,7 +365,7 @@ int main(int count, char **words)
         uint32_t calls = stand_in_begun();
         struct timespec pause = {0, 1000000};
         pthread_create(&thread, NULL, hanging_thread, NULL);
-        while (stand_in_begun() == calls)
+        while (!getenv("HANGS_ONCE_THERE_IS") && stand_in_begun() == calls)
             nanosleep(&pause, NULL);
     }
     for (int at = 0; at < (many ? MANY : 1); at++)

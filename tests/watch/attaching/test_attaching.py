@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,6 +119,41 @@ def test_the_thread_that_is_borrowed_has_all_as_before(stand_in: StandIn, call: 
         assert program.end() == (0, "", "")
 
 
+def test_data_beside_a_stack_that_is_nearly_full_is_left_as_it_was(stand_in: StandIn) -> None:
+    with RunningProgram(stand_in, "beside", program="odd_stacks") as program:
+        Attached(program.pid).detach()
+        assert program.end() == (0, "", "")
+
+
+def test_a_stack_before_a_page_without_rights_is_not_used(stand_in: StandIn) -> None:
+    with RunningProgram(stand_in, "guarded", program="odd_stacks") as program:
+        # The second system call that is made in it would fail, and the thread return by way of that page.
+        before = resource.prlimit(program.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(program.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        with pytest.raises(WatchError, match=r"^no thread sleeps in a system call in which it can be borrowed in"):
+            Attached(program.pid)
+        assert program.end() == (0, "", "")
+
+
+def test_a_thread_that_has_ended_meanwhile_is_left_out(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    usual = Target.sleeping_threads
+    monkeypatch.setattr(Target, "sleeping_threads", lambda self: [ended.pid, *usual(self)])
+    with RunningProgram(stand_in, "poll") as program:
+        Attached(program.pid).detach()
+        program.launches()
+        assert program.end() == (0, "", "")
+
+
+def test_a_thread_in_the_handler_of_a_signal_is_not_borrowed(stand_in: StandIn) -> None:
+    """What the signal interrupted may hold a lock of the allocator, which the loader needs."""
+    with RunningProgram(stand_in, "handler", program="odd_stacks") as program:
+        with pytest.raises(WatchError, match=r"no thread sleeps in a system call in which it can be borrowed in"):
+            Attached(program.pid)
+        assert program.end() == (0, "", "")
+
+
 @pytest.mark.parametrize("user", USERS)
 def test_it_is_woken_again_with_other_options(stand_in: StandIn, user: int) -> None:
     with RunningProgram(stand_in, "poll", user=user if user != os.geteuid() else None) as program:
@@ -139,11 +176,32 @@ def test_cupti_leaves_the_driver_unless_work_was_recorded(stand_in: StandIn) -> 
     with RunningProgram(stand_in, "poll") as program:
         for chosen, finalized in ((calls_only, True), (calls_only, True), (OPTIONS, False), (calls_only, False)):
             (process,) = recorded(program, Attached(program.pid, chosen)).processes
+            # A call may be in flight all the while, if its thread has no CPU.
+            while finalized and not process.finalized:
+                (process,) = recorded(program, Attached(program.pid, chosen)).processes
             assert process.finalized is finalized
             cost = attaching_cost(process.pid, 0, 0, process)
             assert (cost.after_high > 0) is not finalized
             program.launches()
         assert program.end() == (0, "", "")
+
+
+def test_cupti_stays_while_a_call_that_it_saw_begin_is_in_flight(stand_in: StandIn, tmp_path: Path) -> None:
+    """The end of that call would lead into a CUPTI that is gone."""
+    go = tmp_path / "go"
+    with RunningProgram(stand_in, "poll", "hung", settings={"HANGS_ONCE_THERE_IS": str(go)}) as program:
+        attached = Attached(program.pid, WatchOptions(calls_only=True, cost=1.0))
+        go.touch()
+        wait_until(lambda: _calls_in_flight(attached, "hung"), "a call that hangs")
+        (process,) = recorded(program, attached).processes
+        assert not process.finalized
+        program.launches()
+        assert program.end() == (0, "", "")
+
+
+def _calls_in_flight(attached: Attached, name: str) -> bool:
+    (process,) = attached.contents().processes
+    return any(thread.name == name and thread.in_flight != () for thread in process.threads)
 
 
 def test_the_flags_of_the_streams_that_exist_are_recorded(stand_in: StandIn) -> None:

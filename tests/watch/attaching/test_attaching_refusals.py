@@ -26,6 +26,7 @@ from factories.waiting import wait_until
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE
 from stallprobes.watch.attaching import refusals
+from stallprobes.watch.attaching import target as targets
 from stallprobes.watch.attaching.control import Control
 from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.refusals import refusal
@@ -318,6 +319,15 @@ def test_what_is_not_supported(
     )
     memory = [Mapping(0, 1, "r-xp", 0, path), Mapping(0, 1, "r-xp", 0, "/lib/libcuda.so.1")]
     assert expected in (refusals._not_supported(Target(program.pid), memory) or "")
+
+
+def test_a_program_with_more_mappings_than_are_read(program: RunningProgram, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hostile one can have gigabytes of them."""
+    monkeypatch.setattr(targets, "MOST_BYTES_OF_MAPS", 1000)
+    assert sentence(program.pid) == (
+        f"the memory of attached (process {program.pid}) cannot be read (it has too many mappings): start it with"
+        " stallscope watch."
+    )
 
 
 def test_a_c_library_without_what_is_needed(program: RunningProgram, monkeypatch: pytest.MonkeyPatch) -> None:

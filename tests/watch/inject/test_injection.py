@@ -477,6 +477,14 @@ def test_a_forked_child_has_a_file_of_its_own_once_it_calls(stand_in: StandIn, t
     assert child.ended_ns is not None
 
 
+def test_a_child_that_is_forked_while_libraries_are_listed_can_load_one(stand_in: StandIn, tmp_path: Path) -> None:
+    """It would have the loader's lock of a thread that it has not. Another one returns from its first call, which makes
+    its file, also where its thread is to be cancelled.
+    """
+    outcome = stand_in.run(tmp_path / "out", program="forks")
+    assert (outcome.returncode, outcome.errors) == (0, "")
+
+
 def test_a_child_may_be_the_first_to_use_cuda(stand_in: StandIn, tmp_path: Path) -> None:
     process = only(stand_in.run(tmp_path / "out", "fork-first"))
     assert (process.calls, is_forked(tmp_path / "out", process)) == (1, False)

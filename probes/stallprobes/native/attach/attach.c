@@ -15,9 +15,10 @@
  *
  * A thread is borrowed that sleeps in a system call and holds no lock. Each state in which the tracer leaves it, also by
  * being killed, is one from which it returns by itself: before any register is changed, a signal's frame lies on its
- * stack, and each system call that it is made to do ends in the "ret" to rt_sigreturn on that frame. So does the stub,
- * which is on pages and a stack of its own, on a frame there. Nothing ends in a fault, and no handler of a signal is
- * touched. Once the stub has begun, the tracer lets go: a thread inside dlopen may hold the loader's lock.
+ * stack, and each system call that it is made to do ends in the "ret" to rt_sigreturn on that frame. As soon as the
+ * process has memory for the stub, the frame there takes its place, and the stack has again what it had: it may be a
+ * small one beside other data. Nothing ends in a fault, and no handler of a signal is touched. Once the stub has begun,
+ * the tracer lets go: a thread inside dlopen may hold the loader's lock.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -104,11 +105,15 @@ static struct {
     uint64_t syscall, sigreturn;
     uint64_t dlopen, dlsym, dlerror, errno_location;
 } process;
-/* The borrowed thread. ``frame_at`` is its way back, on its own stack. */
+/* The borrowed thread. ``frame_at`` is its way back, on its own stack and then in the stub's memory. */
 static struct {
     pid_t tid;
     struct ss_stopped before;
     uint64_t frame_at;
+    /* What its stack had where its way back lies, from ``kept_at`` on. */
+    uint64_t kept_at;
+    size_t kept_bytes;
+    uint8_t kept[sizeof(uint64_t) + SS_FRAME_BYTES];
     /* A signal at whose delivery it is stopped, 0 for none. */
     int signal;
 } thread;
@@ -217,12 +222,28 @@ static int is_short_sleep(uint64_t at)
     return !at || (pread(process.memory, time, sizeof time, (off_t)at) == (ssize_t)sizeof time && !time[0]);
 }
 
+/* Whether the thread is inside a handler of a signal: what the signal interrupted may hold any lock, as of the allocator.
+ * The frame of a handler that has returned may be left on the stack, but there the mask of signals is the one before. */
+static int is_in_handler(void)
+{
+    /* Largest number of words of the stack that are searched. */
+    enum { SEARCHED = 1 << 13 };
+    static uint64_t words[SEARCHED];
+    ssize_t got = pread(process.memory, words, sizeof words, (off_t)thread.before.registers.rsp);
+    size_t count = got > 0 ? (size_t)got / sizeof *words : 0;
+    for (size_t at = 0; at + 1 + SS_CONTEXT_BYTES / sizeof *words <= count; at++)
+        if (words[at] == process.sigreturn && ss_is_other_mask((const uint8_t *)&words[at + 1], thread.before.mask))
+            return 1;
+    return 0;
+}
+
 /* Stops the thread, and reads all that it has; 1 if it is not where it may be borrowed. */
 static int stop_thread(pid_t tid)
 {
     thread.tid = tid;
+    /* A thread may have ended meanwhile. */
     if (trace(PTRACE_SEIZE, 0, PTRACE_O_TRACESYSGOOD))
-        return fail("PTRACE_SEIZE");
+        return errno == ESRCH ? 1 : fail("PTRACE_SEIZE");
     if (trace(PTRACE_INTERRUPT, 0, 0))
         return fail("PTRACE_INTERRUPT");
     int status = wait_for_stop();
@@ -244,7 +265,7 @@ static int stop_thread(pid_t tid)
     thread.before.xstate_bytes = state.iov_len;
     if (trace(PTRACE_GETSIGMASK, sizeof thread.before.mask, (uintptr_t)&thread.before.mask))
         return fail("PTRACE_GETSIGMASK");
-    return 0;
+    return is_in_handler();
 }
 
 /* A signal that was to be delivered then is. */
@@ -252,6 +273,26 @@ static void let_go(void)
 {
     trace(PTRACE_DETACH, 0, (uintptr_t)thread.signal);
     thread.signal = 0;
+}
+
+/* Reads a part of the thread's stack as the thread itself could: /proc/PID/mem has pages without rights too, such as those
+ * that guard the end of a stack. */
+static int keep_stack(uint64_t at, size_t bytes)
+{
+    struct iovec from = {(void *)(uintptr_t)at, bytes}, to = {thread.kept, bytes};
+    ssize_t got = process_vm_readv(process.pid, &to, 1, &from, 1, 0);
+    if (got < 0 && errno != EFAULT)
+        got = pread(process.memory, thread.kept, bytes, (off_t)at);
+    thread.kept_at = at;
+    thread.kept_bytes = got == (ssize_t)bytes ? bytes : 0;
+    return thread.kept_bytes ? 0 : -1;
+}
+
+/* Makes a frame at an address the thread's way back. Where the system call's "ret" finds where to go on is before it. */
+static int write_return(uint64_t at, const uint8_t *frame, size_t bytes)
+{
+    uint64_t sigreturn = process.sigreturn;
+    return write_to_process(at, frame, bytes) || write_to_process(at - sizeof sigreturn, &sigreturn, sizeof sigreturn);
 }
 
 /* Puts the way back onto the thread's stack, below what it uses, as the kernel does with a signal. 1 if there is no room. */
@@ -265,12 +306,25 @@ static int prepare_return(void)
         errno = ENOTSUP;
         return fail("the thread's extended state");
     }
-    /* Where the system call's "ret" finds where to go on. */
-    uint64_t sigreturn = process.sigreturn;
-    if (write_to_process(thread.frame_at, frame, bytes) ||
-        write_to_process(thread.frame_at - sizeof sigreturn, &sigreturn, sizeof sigreturn))
-        return 1;
-    return 0;
+    uint64_t at = thread.frame_at - sizeof process.sigreturn;
+    return keep_stack(at, sizeof process.sigreturn + bytes) || write_return(thread.frame_at, frame, bytes);
+}
+
+/* Moves the way back into the region, and gives the thread's stack what it had. */
+static int move_return(uint64_t region)
+{
+    static uint8_t frame[SS_FRAME_BYTES];
+    struct user_regs_struct registers;
+    size_t bytes = ss_write_frame(&thread.before, region + FRAME_AT, frame);
+    if (!bytes || write_return(region + FRAME_AT, frame, bytes))
+        return -1;
+    if (trace(PTRACE_GETREGS, 0, (uintptr_t)&registers))
+        return fail("PTRACE_GETREGS");
+    registers.rsp = region + FRAME_AT - sizeof process.sigreturn;
+    if (trace(PTRACE_SETREGS, 0, (uintptr_t)&registers))
+        return fail("PTRACE_SETREGS");
+    thread.frame_at = region + FRAME_AT;
+    return write_to_process(thread.kept_at, thread.kept, thread.kept_bytes);
 }
 
 static int continue_to_call(void)
@@ -396,10 +450,9 @@ static int64_t send_library(const uint8_t *library, size_t bytes, uint64_t name_
     return written == bytes ? number : fail("the process's memfd");
 }
 
-/* Puts the stub and all that it needs into the region. */
+/* Puts the stub and all that it needs into the region, which has its frame by now. */
 static int write_stub(uint64_t region, int64_t descriptor)
 {
-    static uint8_t frame[SS_FRAME_BYTES];
     struct ss_stub stub = {
         .dlopen = process.dlopen,
         .dlsym = process.dlsym,
@@ -415,10 +468,8 @@ static int write_stub(uint64_t region, int64_t descriptor)
     };
     /* The C library knows a library by its path, and the number may have been another one's: so not as others write it. */
     snprintf(stub.path, sizeof stub.path, "/proc/self/./fd/%" PRId64, descriptor);
-    size_t bytes = ss_write_frame(&thread.before, region + FRAME_AT, frame);
-    return !bytes || write_to_process(region, ss_stub_code, (size_t)(ss_stub_code_end - ss_stub_code)) ||
-           write_to_process(region + BLOCK_AT, &stub, sizeof stub) ||
-           write_to_process(region + FRAME_AT, frame, bytes);
+    return write_to_process(region, ss_stub_code, (size_t)(ss_stub_code_end - ss_stub_code)) ||
+           write_to_process(region + BLOCK_AT, &stub, sizeof stub);
 }
 
 /* Gives the thread the stub's first instruction, and lets it go. */
@@ -443,7 +494,7 @@ static int fill(const uint8_t *library, size_t bytes, uint64_t region, int64_t *
 {
     static const char name[] = "stallscope-inject";
     const uint64_t code[6] = {region, PAGE, PROT_READ | PROT_EXEC};
-    if (write_to_process(region, name, sizeof name))
+    if (move_return(region) || write_to_process(region, name, sizeof name))
         return -1;
     *descriptor = send_library(library, bytes, region);
     if (*descriptor < 0 || write_stub(region, *descriptor) || checked(SYS_mprotect, "mprotect", code) < 0)
@@ -468,7 +519,9 @@ static int borrow(const uint8_t *library, size_t bytes, uint64_t *region)
     memcpy(first, reason, sizeof first);
     if (descriptor >= 0)
         call_in_process(SYS_close, (const uint64_t[6]){(uint64_t)descriptor}, &ignored);
-    call_in_process(SYS_munmap, (const uint64_t[6]){*region, REGION_BYTES}, &ignored);
+    /* The region may have the way back. */
+    if (!prepare_return())
+        call_in_process(SYS_munmap, (const uint64_t[6]){*region, REGION_BYTES}, &ignored);
     memcpy(reason, first, sizeof first);
     return -1;
 }

@@ -243,4 +243,13 @@ size_t ss_write_frame(const struct ss_stopped *stopped, uint64_t at, uint8_t fra
     return (size_t)(state_at - at) + size;
 }
 
+/* Whether the context of a signal's frame has another mask of signals than ``mask``; 0 if it is no context. */
+int ss_is_other_mask(const uint8_t context[SS_CONTEXT_BYTES], uint64_t mask)
+{
+    uint16_t code;
+    memcpy(&code, context + UC_CS, sizeof code);
+    return word(context, UC_FLAGS) <= (FLAG_XSTATE | FLAG_SS | FLAG_STRICT_SS) && code == CODE_OF_64_BITS &&
+           word(context, UC_MASK) != mask;
+}
+
 #endif

@@ -25,6 +25,7 @@
 #include "space.h"
 #include "stack.h"
 #include "state.h"
+#include "threads.h"
 #include "windows.h"
 
 enum {
@@ -110,7 +111,7 @@ static void after_fork(void)
 /* What the callbacks need of the system: the ends of threads, and forks. */
 int ss_prepare_calls(void)
 {
-    return pthread_key_create(&thread_end, end_thread) || pthread_atfork(NULL, NULL, after_fork);
+    return pthread_key_create(&thread_end, end_thread) || pthread_atfork(NULL, NULL, after_fork) || ss_follow_forks();
 }
 
 /* The file of a forked process, once it makes a call; 0 if this thread has opened it. */
@@ -120,16 +121,19 @@ static SS_APART int open_in_fork(void)
     if (!__atomic_compare_exchange_n(&ss_private->recording, &expected, SS_OPENING, 0, __ATOMIC_ACQUIRE,
                                      __ATOMIC_RELAXED))
         return -1;
-    int error = errno;
+    int error = errno, cancel;
     uint32_t flags = SS_FLAG_FORKED | SS_FLAG_CALLS_ONLY;
+    /* A thread must not end inside the driver's call because a cancellation was pending. */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     /* Nobody would end a recording to memory: the control is the parent's. */
     int failed = !ss_settings.folder[0] || ss_open_file(flags);
     if (!failed) {
         ss_write_apis();
         ss_store(ss_header->state, SS_STATE_RECORDING);
     }
-    errno = error;
     ss_set_recording(failed ? SS_OFF : SS_OPEN);
+    pthread_setcancelstate(cancel, NULL);
+    errno = error;
     return failed;
 }
 

@@ -171,10 +171,10 @@ static int leave_functions(int every, int unused)
     return !left;
 }
 
-/* Switches all callbacks off, where no call prevents it. */
-void ss_leave_calls(void)
+/* Switches all callbacks off, where no call prevents it; whether all are off. */
+int ss_leave_calls(void)
 {
-    leave_functions(1, 1);
+    return leave_functions(1, 1);
 }
 
 /* Switches the callbacks of all functions on that were off. */

@@ -63,7 +63,7 @@ void ss_note_use(uint32_t api);
 int ss_is_frequent(uint32_t api);
 void ss_follow_frequent(void);
 int ss_leave_frequent(int all);
-void ss_leave_calls(void);
+int ss_leave_calls(void);
 void ss_write_apis(void);
 
 #endif

@@ -21,6 +21,7 @@
 #include "recording.h"
 #include "stack.h"
 #include "state.h"
+#include "threads.h"
 #include "windows.h"
 
 /* MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, which older headers lack. */
@@ -92,7 +93,9 @@ static int count_users(struct dl_phdr_info *library, size_t size, void *counted)
 static int is_alone(void)
 {
     struct cupti_users users = {0};
+    ss_wait_to_load();
     dl_iterate_phdr(count_users, &users);
+    ss_end_loading();
     return !is_shared && users.libraries > users.needed;
 }
 
@@ -190,8 +193,11 @@ static uint32_t connect_to_cupti(int late, int gate)
 {
     void *before = cupti_library, *loaded = NULL;
     /* Another libcupti gets no records after those of the first. */
-    if (!had_records)
+    if (!had_records) {
+        ss_wait_to_load();
         cupti_library = open_cupti(&loaded);
+        ss_end_loading();
+    }
     if (cupti_library != before)
         is_shared = cupti_library == loaded;
     if (is_beside)
@@ -255,12 +261,14 @@ static void at_exit(void)
 uint32_t ss_record(uint32_t flags, int gate)
 {
     flags |= (ss_settings.calls_only ? SS_FLAG_CALLS_ONLY : 0) | (ss_settings.yield ? SS_FLAG_YIELD : 0);
+    if (!prepared && ss_prepare_calls())
+        return SS_STATE_STARTING;
+    prepared = 1;
     ss_prepare_stacks();
-    if ((!prepared && ss_prepare_calls()) || ss_open_file(flags))
+    if (ss_open_file(flags))
         return SS_STATE_STARTING;
     uint32_t state = connect_to_cupti(flags & SS_FLAG_LATE, gate);
     ss_store_release(ss_header->state, state);
-    prepared = 1;
     if (ss_load(subscribed) && !follows_exit)
         follows_exit = !atexit(at_exit);
     return state;
@@ -305,14 +313,16 @@ static void wait_for_callbacks(void)
     nanosleep(&(struct timespec){.tv_nsec = LAST_CALLBACKS_NS}, NULL);
 }
 
-/* Releases CUPTI once no callback is in flight, so that the program's own profiler can subscribe. */
-static void unsubscribe(void)
+/* Releases CUPTI once no callback is in flight, so that the program's own profiler can subscribe. Whether no call is left
+ * that CUPTI has seen begin, and will see end. */
+static int unsubscribe(void)
 {
-    ss_leave_calls();
+    int left = ss_leave_calls();
     wait_for_callbacks();
     uint64_t began = ss_clock();
     cupti.unsubscribe(subscriber);
     ss_note_hold(began);
+    return left;
 }
 
 /* Finalizes CUPTI, which else slows launches of graphs until the process ends. If work was recorded before, launches of
@@ -347,8 +357,9 @@ int ss_end_recording(int gate)
             ss_stop_looking();
             ss_note_step("cuptiUnsubscribe");
             had_records |= ss_header->kinds != 0;
-            unsubscribe();
-            finalize();
+            /* The end of a call would lead into a CUPTI that is gone. */
+            if (unsubscribe())
+                finalize();
         }
     }
     ss_store_release(ss_header->ended_ns, ss_clock());

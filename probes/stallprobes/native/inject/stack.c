@@ -167,6 +167,7 @@ void ss_prepare_stacks(void)
     ss_store(wanted, !ss_settings.no_stacks);
     if (ss_settings.no_stacks || program_path[0])
         return;
+    ss_wait_to_load();
     ssize_t length = readlink("/proc/self/exe", program_path, sizeof program_path - 1);
     program_path[length > 0 ? length : 0] = 0;
     void *library = dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -177,6 +178,7 @@ void ss_prepare_stacks(void)
     if (!address_in)
         backtrace = NULL;
     find_python();
+    ss_end_loading();
 }
 
 /* For a new file, also in a ``forked`` process, in which other threads' work will never be finished. */
@@ -393,7 +395,11 @@ static void add_modules(struct scratch *stack)
         if (!ss_give_space(offset, (room - module_room) * size))
             module_room = room;
     }
-    dl_iterate_phdr(add_module, stack);
+    /* A fork that is under way may not be waited for inside the driver's call. */
+    if (!ss_begin_loading()) {
+        dl_iterate_phdr(add_module, stack);
+        ss_end_loading();
+    }
     ss_store_release(adding_modules, 0);
 }
 

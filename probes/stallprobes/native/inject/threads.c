@@ -1,4 +1,5 @@
-/* Threads of the library, and how they wait for each other. */
+/* Threads of the library, how they wait for each other, and how forks of the program wait for them. */
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -23,6 +24,64 @@ void ss_wait_for_change(uint32_t *word, uint32_t value, long ns)
 void ss_wake(uint32_t *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Pause (ns) between two looks of a fork, or of what waits for it. FORK_LOOKS: their largest number, of 2 s in all. */
+enum { FORK_PAUSE_NS = 100000, FORK_LOOKS = 20000 };
+/* Number of forks that are under way, and of threads that use the loader. */
+static uint32_t forks, loading;
+
+/* Begins a use of the loader, which takes the lock on its list of libraries. A process that is forked meanwhile would have
+ * that lock for ever (glibc 2.36), and hang in its first dlopen: so forks wait, and -1 says that one is under way. */
+int ss_begin_loading(void)
+{
+    __atomic_fetch_add(&loading, 1, __ATOMIC_SEQ_CST);
+    if (!__atomic_load_n(&forks, __ATOMIC_SEQ_CST))
+        return 0;
+    ss_end_loading();
+    return -1;
+}
+
+void ss_end_loading(void)
+{
+    __atomic_fetch_sub(&loading, 1, __ATOMIC_SEQ_CST);
+}
+
+/* The same for what has to be loaded; a fork that takes too long is not waited for. */
+void ss_wait_to_load(void)
+{
+    for (int look = 0; look < FORK_LOOKS; look++) {
+        if (!ss_begin_loading())
+            return;
+        ss_wait_for_change(&forks, ss_load(forks), FORK_PAUSE_NS);
+    }
+    __atomic_fetch_add(&loading, 1, __ATOMIC_SEQ_CST);
+}
+
+static void before_fork(void)
+{
+    int error = errno;
+    uint32_t used;
+    __atomic_fetch_add(&forks, 1, __ATOMIC_SEQ_CST);
+    for (int look = 0; look < FORK_LOOKS && (used = __atomic_load_n(&loading, __ATOMIC_SEQ_CST)); look++)
+        ss_wait_for_change(&loading, used, FORK_PAUSE_NS);
+    errno = error;
+}
+
+static void in_parent(void)
+{
+    __atomic_fetch_sub(&forks, 1, __ATOMIC_SEQ_CST);
+}
+
+static void in_child(void)
+{
+    forks = loading = 0;
+}
+
+/* Has forks wait for uses of the loader, from now on. */
+int ss_follow_forks(void)
+{
+    return pthread_atfork(before_fork, in_parent, in_child);
 }
 
 /* The thread runs on the CPUs of all threads of the process, with no priority in real time: the one that started it may be

@@ -9,6 +9,10 @@
  * Java, whose threads call CUPTI too. SS_SMALL_STACK: of threads that do not call CUPTI, and of decoding_thread, which
  * calls only cuptiActivityGetNextRecord. */
 enum { SS_CUPTI_STACK = 1 << 20, SS_SMALL_STACK = 256 << 10 };
+int ss_begin_loading(void);
+void ss_end_loading(void);
+void ss_wait_to_load(void);
+int ss_follow_forks(void);
 int ss_start_thread(void *(*body)(void *), size_t stack_bytes);
 void ss_wait_for_change(uint32_t *word, uint32_t value, long ns);
 void ss_wake(uint32_t *word);

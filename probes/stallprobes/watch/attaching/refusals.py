@@ -5,6 +5,7 @@ A process in which the library sleeps needs no ptrace: it is only asked whether 
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import time
@@ -70,7 +71,8 @@ def _reason(target: Target) -> str | None:
     try:
         memory = list(target.mappings())
     except OSError as error:
-        return f"the memory of {target.title} cannot be read ({error.strerror}): {remedy_for_rights()}."
+        remedy = "start it with stallscope watch" if error.errno == errno.EFBIG else remedy_for_rights()
+        return f"the memory of {target.title} cannot be read ({error.strerror}): {remedy}."
     try:
         control = Control.of(target)
     except WatchError as error:

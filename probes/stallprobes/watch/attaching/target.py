@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallprobes.foreign_text import printable
-from stallprobes.machine.processes import pids
+from stallprobes.machine.processes import MOST_BYTES_OF_MAPS, pids
 from stallprobes.native.layouts.attaching import CONTROL_NAME
 from stallprobes.watch.attaching.rights import Identity
 
@@ -124,9 +125,13 @@ class Target:
         return not fields or (int(fields[17]) <= 1 and (fields[0] in (b"Z", b"X") or int(fields[6]) & _EXITING != 0))
 
     def mappings(self) -> Iterator[Mapping]:
-        """The parts of its memory. Raises OSError where they cannot be read."""
-        for line in (self.folder / "maps").read_text(errors="replace").splitlines():
-            fields = _MAPPING.match(line)
+        """The parts of its memory. Raises OSError where they cannot be read, EFBIG where they are too many."""
+        with (self.folder / "maps").open("rb") as file:
+            lines = file.read(MOST_BYTES_OF_MAPS + 1)
+        if len(lines) > MOST_BYTES_OF_MAPS:
+            raise OSError(errno.EFBIG, "it has too many mappings")
+        for line in lines.splitlines():
+            fields = _MAPPING.match(line.decode(errors="replace"))
             if fields:
                 yield Mapping(
                     int(fields["start"], 16),

@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import force_setattr
 
 from stallprobes.files.codec import (
+    LARGEST_INTEGER,
     Document,
     Natural,
     PlainDocument,
@@ -320,7 +321,8 @@ class ThreadFindings(Document, kw_only=True, eq=False):
         return brief(self, "id", "name", "lost_ns", "slow_calls")
 
     def __post_init__(self) -> None:
-        lost_ns = sum(loss.ns for loss in self.lost)
+        # Only a hostile process has more, in calls of years.
+        lost_ns = min(sum(loss.ns for loss in self.lost), LARGEST_INTEGER)
         force_setattr(self, "lost_ns", lost_ns)
         force_setattr(self, "lost_share", min(lost_ns / self.alive_ns, 1.0) if self.alive_ns else 0.0)
         super().__post_init__()
@@ -422,9 +424,9 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unattributed = (loss.ns for loss in self.lost if loss.cause is WaitCause.UNATTRIBUTED)
-        force_setattr(self, "unattributed_ns", sum(unattributed))
-        force_setattr(self, "lost_ns", sum(loss.ns for loss in self.lost))
+        unattributed = sum(loss.ns for loss in self.lost if loss.cause is WaitCause.UNATTRIBUTED)
+        force_setattr(self, "unattributed_ns", min(unattributed, LARGEST_INTEGER))
+        force_setattr(self, "lost_ns", min(sum(loss.ns for loss in self.lost), LARGEST_INTEGER))
 
 
 class WatchedGpu(Document, kw_only=True):

@@ -43,6 +43,8 @@ _RECORD = dtype_of(WatchRecord)
 # Largest time (ns) that is accepted in a record. Records with a larger time are dropped, since the limit is above every
 # time of a real program. The value also stands for the start of work that does not exist.
 _MOST_NS = 2**62
+# Longest work (ns), 13 days: longer records are dropped too, so that sums over the work of a call stay below _MOST_NS.
+_LONGEST_NS = 2**50
 # Kind of a record of a context switch.
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
 # Largest number of readings with new GPU work that are skipped between two attempts to convert context switches to the
@@ -200,8 +202,12 @@ class RecordStore:
         self.missed += batch.missed
         self.names.update(batch.names)
         rows = batch.rows
-        if not (rows["end"].max(initial=0) <= _MOST_NS and rows["start"].max(initial=0) <= _MOST_NS):
-            rows = rows_where(rows, (rows["end"] <= _MOST_NS) & (rows["start"] <= _MOST_NS))
+        starts, ends = rows["start"], rows["end"]
+        # The end of a context switch is 0.
+        lasted = ends - np.minimum(starts, ends)
+        most = max(int(starts.max(initial=0)), int(ends.max(initial=0)))
+        if most > _MOST_NS or int(lasted.max(initial=0)) > _LONGEST_NS:
+            rows = rows_where(rows, (ends <= _MOST_NS) & (starts <= _MOST_NS) & (lasted <= _LONGEST_NS))
         switch = rows["kind"] == _SWITCH
         if switch.any():
             self.switches += int(np.count_nonzero(switch))

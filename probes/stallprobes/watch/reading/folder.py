@@ -10,6 +10,7 @@ from pathlib import Path
 
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
+from stallprobes.machine.processes import MOST_BYTES_OF_MAPS
 from stallprobes.native.layouts.attaching import RECORDING_NAME
 from stallprobes.watch.reading.process import WatchedProcess
 
@@ -91,8 +92,11 @@ def life_of(process: WatchedProcess, folder: Path | None = None) -> ProcessLife:
     if ended:
         return ProcessLife.ENDED
     try:
-        maps = (folder / "maps").read_bytes()
+        with (folder / "maps").open("rb") as file:
+            maps = file.read(MOST_BYTES_OF_MAPS)
     except OSError:
+        return ProcessLife.RUNNING
+    if len(maps) == MOST_BYTES_OF_MAPS:
         return ProcessLife.RUNNING
     name = f"{process.pid}-{process.image}.watch"
     mapped = any(f"{before}{name}".encode() in maps for before in ("/", f"/memfd:{RECORDING_NAME}"))
