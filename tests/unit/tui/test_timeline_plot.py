@@ -72,6 +72,15 @@ def test_work_of_the_gpu_is_unknown_where_it_was_not_recorded() -> None:
     assert after == before[:3] + 2 * BLOCK_GLYPHS.unknown + before[5:]
 
 
+def test_work_of_the_gpu_is_unknown_where_its_records_have_not_come() -> None:
+    trace = trace_of([(1, 0, 100, 150)], [(1, 0, 100, 150, 150, 300)])
+    known, marked = drawn(view_of(trace)), drawn(view_of(trace.changed(collected_ns=500 * US)))
+    ((before, after),) = ((old, new) for old, new in zip(known, marked, strict=True) if old != new)
+    assert before[1:].startswith("primary")
+    assert after[NAMES + 5 : NAMES + 9] == 4 * BLOCK_GLYPHS.unknown
+    assert after[: NAMES + 5] == before[: NAMES + 5]
+
+
 def test_counters_have_the_level_of_each_cell_where_there_is_room() -> None:
     trace = trace_of([(1, 0, 100, 150)], [(1, 0, 100, 150, 150, 300)])
     samples = [(0, 300, 100.0), (300, 500, 50.0), (700, 900, 0.0)]

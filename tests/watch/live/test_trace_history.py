@@ -183,6 +183,22 @@ def test_times_without_records_are_marked_stored_and_written() -> None:
     assert [event["dur"] for event in json.loads(text)["traceEvents"] if event.get("cat") == "unrecorded"] == [300_000]
 
 
+def test_work_whose_records_have_not_come_is_not_known() -> None:
+    watched = process(thread(MAIN, [slow(D2H, 0, 5000)])).changed(ended_ns=None)
+    kept = WatchTraceHistory()
+    kept.feed(watched, batch([kernel(100_000, 400_000)]), slow_batch(watched), at_ns(600_000))
+    made = kept.trace()
+    assert made.collected_ns == at_ns(400_000)
+    assert made.recorded_share(at_ns(200_000), at_ns(600_000)) == pytest.approx(0.5)
+    # No record takes longer than a second.
+    kept.feed(watched, batch([]), slow_batch(watched), at_ns(2_400_000))
+    assert kept.trace().collected_ns == at_ns(1_400_000)
+    assert kept.trace(end_ns=at_ns(500_000)).collected_ns == at_ns(500_000)
+    # A program that has ended has no more work.
+    kept.feed(watched.changed(ended_ns=at_ns(2_000_000)), batch([]), slow_batch(watched), at_ns(2_500_000))
+    assert kept.trace().collected_ns == at_ns(2_500_000)
+
+
 def test_hostile_records_make_no_impossible_rows() -> None:
     _, records = training(1)
     rows = records.rows.copy()
