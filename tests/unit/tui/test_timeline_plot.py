@@ -325,7 +325,7 @@ def test_the_details_name_call_time_copy_and_delay() -> None:
 
 def test_a_row_without_a_selected_interval_says_how_to_select_one() -> None:
     trace = trace_of([(0, 0, 100, 200)])
-    assert "1 in the trace; , and . select one" in detail_texts(view_of(trace, Selection(D2D)))[0][1]
+    assert "; 1 call in the trace; , and . select one" in detail_texts(view_of(trace, Selection(D2D)))[0][1]
     live = replace(view_of(trace, Selection(D2D)), live=True)
     assert "t freezes on the next slow call" in detail_texts(live)[0][1]
     assert detail_texts(TraceView()) == ()
