@@ -38,7 +38,7 @@ from stallscope.tui.sources.watch_replay import WatchReplaySource
 from stallscope.tui.sources.watched import ProgramGpu, WatchedProgramSource
 from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.watch.beside_panel import BesidePanel, BesideView
-from stallscope.tui.watch.call_table import CallTableView, WatchTable
+from stallscope.tui.watch.call_table import CallTableView, WatchTable, thread_labels
 from stallscope.tui.watch.division_panel import DivisionPanel
 from stallscope.tui.watch.explain_call import ExplainCall
 from stallscope.tui.watch.header import WatchHeader
@@ -292,6 +292,18 @@ def test_threads_of_several_processes_are_told_apart_by_their_numbers(width: int
     for line, one in zip(drawn, rows, strict=True):
         assert f"ranks {one.key.pid}" in line
         assert one.key.function[:12] in line
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        ([row(1, 1, "cuLaunchKernel"), row(1, 1, "cuEventRecord")], ["ranks", "ranks"]),
+        ([row(1, 1, "cuLaunchKernel"), row(1, 7, "cuLaunchKernel")], ["ranks 1", "ranks 7"]),
+        ([row(1, 1, "cuLaunchKernel"), row(2, 2, "cuLaunchKernel")], ["ranks 1", "ranks 2"]),
+    ],
+)
+def test_threads_of_one_name_are_told_apart_by_their_numbers(rows: list[WatchRow], labels: list[str]) -> None:
+    assert list(thread_labels(rows).values()) == labels
 
 
 async def test_a_program_without_calls_has_a_timeline_that_says_so(tmp_path: Path) -> None:

@@ -126,6 +126,14 @@ def test_calls_of_two_threads_of_a_process_are_beside_each_other() -> None:
     assert made.probes[0].shared == "process"
 
 
+def test_threads_of_one_name_are_told_apart_by_their_numbers() -> None:
+    kept = WatchTraceHistory()
+    calls = [slow(D2H, 0, 5000, thread=one) for one in (MAIN, OTHER)]
+    watched = process(thread(MAIN, calls[:1], name="work"), thread(OTHER, calls[1:], name="work"))
+    kept.feed(watched, batch([kernel(10, 20)]), slow_batch(watched), at_ns(6000))
+    assert [probe.name for probe in kept.trace().probes] == [f"work {MAIN}", f"work {OTHER}"]
+
+
 def test_what_is_old_or_too_much_is_dropped_and_the_latter_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = WatchTraceHistory(keep_ns=1_020_000_000)
     for second in range(5):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -242,6 +242,7 @@ class _ProcessPart:
         rows = self._rows = self._store.rows
         self._work = rows[np.isin(rows["kind"], _WORK_KINDS) & (rows["end"] >= rows["start"])]
         self._names = {thread.id: thread.name for thread in kept.process.threads}
+        self._named = Counter(self._names.values())
         self._book = book
         made = kept.calls.rows(DRIVER_CALL)
         calls = np.zeros(len(made), CALL)
@@ -275,7 +276,10 @@ class _ProcessPart:
         return int(times.min()) if len(times) else 0
 
     def _numbers(self, thread: int, function: str) -> tuple[int, int]:
-        name = self._names.get(thread, "") or f"thread {thread}"
+        name = self._names.get(thread, "")
+        # Threads of one name are told apart by their numbers.
+        if not name or self._named[name] > 1:
+            name = f"{name or 'thread'} {thread}"
         label = f"{self.process.name} {self.process.pid} {name}".lstrip() if self._several else name
         number = self._book.thread(self.process, label, thread)
         return number, -1 if number < 0 else self._book.op(number, function)
