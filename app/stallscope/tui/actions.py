@@ -239,7 +239,7 @@ _EVERYWHERE = (
     Action("screenshot", "s", "SVG", "Save the screen as an SVG file in the working directory.", 17),
     Action("theme", "T", "theme", "Switch to the next color theme.", 18),
 )
-_COPY = Action("copy", "y", "copy text", "Copy the view as text to the clipboard.", 16)
+_COPY = Action("copy", "y", "copy report", "Copy the view as text to the clipboard.", 16)
 _RESTART = Action("restart", "R", "restart", "Restart the engine.", 14, True)
 _ALL_OFF = Action("all_off", "x", "all off", "Switch all aggressors off.", 6, True)
 # Actions of the group "other" that the monitor and the timeline share.
