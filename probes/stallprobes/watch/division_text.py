@@ -101,8 +101,6 @@ _LEAST_LIMIT = 0.005
 # Smallest width (share of the time) of an interval that is printed with its figure. The error of the clocks alone makes
 # the interval 2 * CLOCK_ERROR wide.
 _LEAST_INTERVAL = 2.5 * CLOCK_ERROR
-# Largest width (share of the time) of the interval of a price that is stated.
-_UNKNOWN_INTERVAL = 0.5
 # Smallest rates of page faults (a second) that are reported. _MANY_FAULTS: all page faults of a process that uses
 # managed memory. _MANY_DISK_FAULTS: page faults that read from a disk, each of which takes 0.1 ms or more.
 _MANY_FAULTS, _MANY_DISK_FAULTS = 200, 20
@@ -620,13 +618,9 @@ def _operations(sequence: SequenceDivision) -> str:
 
 
 def _at_most(figure: Figure) -> str:
-    if _is_unknown(figure):
+    if not figure.is_known:
         return f"a part that is not known ({100 * figure.low:.0f} to {100 * figure.high:.0f} %)"
     return "less than 1 %" if _is_small(figure) else f"at most {figure_text(figure)}"
-
-
-def _is_unknown(figure: Figure) -> bool:
-    return figure.high - figure.low > _UNKNOWN_INTERVAL
 
 
 def _is_small(figure: Figure) -> bool:
@@ -635,7 +629,7 @@ def _is_small(figure: Figure) -> bool:
 
 def _waits(sequence: SequenceDivision) -> str:
     """The functions whose waits cost most: ``, 80 % of that in cuStreamSynchronize``; "" where they cost little."""
-    if _is_small(sequence.price) or _is_unknown(sequence.price):
+    if _is_small(sequence.price) or not sequence.price.is_known:
         return ""
     named = [wait for wait in sequence.waits if wait.share >= _LEAST_WAIT][:_MOST_WAITS]
     parts = [f"{percent(wait.share)} of that in {wait.function}" for wait in named]
