@@ -105,6 +105,14 @@ def offered(listed: OptionList) -> list[str]:
     return [option.id for option in listed.options if option.id is not None]
 
 
+async def test_the_key_of_a_probe_that_is_not_there_says_so(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        pilot.app.clear_notifications()
+        for key in ("9", "z"):
+            await pilot.press(key)
+            assert f"No probe has the key {key} here." in [one.message for one in pilot.app._notifications]
+
+
 async def test_the_picker_searches_names_and_titles(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         await pilot.press("o")

@@ -363,6 +363,14 @@ async def test_the_key_bar_and_the_help_name_every_action(machine: FakeMachine) 
         assert "select a process" in text
 
 
+async def test_without_a_process_the_key_bar_names_no_key_that_attaches_one(machine: FakeMachine) -> None:
+    for pid in (501, 900, 902, 903):
+        machine.end(pid)
+    async with opened(source_of(machine), (160, 48)) as (pilot, screen):
+        await listed(pilot, screen)
+        await until(pilot, lambda: "enter attach" not in shown(pilot) and "? help" in shown(pilot))
+
+
 async def test_every_action_has_a_method() -> None:
     for action in PROCESSES_ACTIONS:
         *namespace, method = action.call.partition("(")[0].split(".")

@@ -72,6 +72,14 @@ async def test_what_lies_over_it(name: str, key: str) -> None:
     assert_snapshot(f"{name}-120x36", text_of(await drawn(STALLED_S, (120, 36), (key,))))
 
 
+@pytest.mark.parametrize("size", [(60, 18), (80, 24)])
+async def test_the_help_is_not_cut_on_a_small_screen(size: tuple[int, int]) -> None:
+    text = text_of(await drawn(STALLED_S, size, ("question_mark",)))
+    assert "Help: Replay" in text or "Help: Live" in text
+    # The only dots are those between the first digit and the last one, and between two letters.
+    assert text.replace("1 … 0", "").replace("b … h", "").count("…") == 0
+
+
 async def test_an_explanation_folds_no_code_on_a_small_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     strips = await drawn(STALLED_S, (80, 24), ("e", *["down"] * 9), Settings(remedy_language="pytorch"))

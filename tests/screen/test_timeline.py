@@ -376,7 +376,7 @@ async def test_the_trigger_freezes_on_the_next_slow_call_and_is_armed_again(shar
         await pilot.press("right_square_bracket")
         assert screen.capture.above_ns == 20_000
         await pilot.press("A", "right_curly_bracket")
-        assert limit_text(screen.capture, None) == "no baseline yet"
+        assert limit_text(screen.capture, None) == "baseline, not known yet"
         assert screen.capture.before == 0.8
         await pilot.press("left_curly_bracket", "t")
         assert state_of(screen) is CaptureState.ARMED

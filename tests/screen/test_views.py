@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 
 from factories.screen import SharedMonitor, drawn_strips, is_open, monitor, running, text_of, until
 from stallscope.tui.common.bars import ScreenHead
+from stallscope.tui.common.help import Help
 from stallscope.tui.matrix.screen import MatrixScreen
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.patterns.screen import PatternsScreen
@@ -33,6 +34,11 @@ def said(pilot: Pilot[None]) -> list[str]:
     return [one.message for one in pilot.app._notifications]
 
 
+def shown(pilot: Pilot[None]) -> str:
+    """The text of the screen."""
+    return text_of(drawn_strips(pilot.app))
+
+
 @module
 @pytest.mark.parametrize(("key", "order"), [("tab", ORDER[1:]), ("shift+tab", ORDER[:0:-1])])
 async def test_tab_goes_through_all_views_and_returns(
@@ -49,6 +55,30 @@ async def test_tab_goes_through_all_views_and_returns(
         assert live is not None
         assert not live.timeline.wanted
         assert live.engine_pid == engine
+
+
+@module
+async def test_each_view_has_a_help(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        for kind in (*ORDER[1:], Monitor):
+            await pilot.press("tab")
+            await until(pilot, lambda kind=kind: is_open(pilot, kind))  # type: ignore[misc]
+            await pilot.press("question_mark")
+            await until(pilot, lambda: is_open(pilot, Help))
+            await pilot.press("escape")
+            await until(pilot, lambda kind=kind: is_open(pilot, kind))  # type: ignore[misc]
+
+
+@module
+async def test_a_view_in_a_terminal_that_becomes_too_small_says_so_once(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        for kind in (*ORDER[1:], Monitor):
+            await pilot.press("tab")
+            await until(pilot, lambda kind=kind: is_open(pilot, kind))  # type: ignore[misc]
+            for columns, rows, notices in ((160, 48, 0), (40, 10, 1), (120, 36, 0)):
+                await pilot.resize_terminal(columns, rows)
+                await until(pilot, lambda notices=notices: shown(pilot).count("too small") == notices)  # type: ignore[misc]
+                assert ("ctrl+q quits" in shown(pilot)) == bool(notices)
 
 
 @module

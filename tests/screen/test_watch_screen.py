@@ -27,6 +27,7 @@ from stallprobes.watch.live.beside_trial import BesideMoment, BesideTrial
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram, WatchRow, WatchRowKey
 from stallprobes.watch.live.recording import RecordedWatch, WatchRecording
+from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallscope.report.columns import display_width
 from stallscope.tui.actions import WATCH_ACTIONS
 from stallscope.tui.app import StallscopeApp
@@ -38,9 +39,9 @@ from stallscope.tui.sources.watch_replay import WatchReplaySource
 from stallscope.tui.sources.watched import ProgramGpu, WatchedProgramSource
 from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.watch.beside_panel import BesidePanel, BesideView
-from stallscope.tui.watch.call_table import CallTableView, WatchTable
+from stallscope.tui.watch.call_table import CallTableView, WatchTable, thread_labels
 from stallscope.tui.watch.division_panel import DivisionPanel
-from stallscope.tui.watch.explain_call import ExplainCall
+from stallscope.tui.watch.explain_call import ExplainCall, frames_text
 from stallscope.tui.watch.header import WatchHeader
 from stallscope.tui.watch.kernel_table import KernelTable
 from stallscope.tui.watch.panels import SlowCallLog
@@ -292,6 +293,28 @@ def test_threads_of_several_processes_are_told_apart_by_their_numbers(width: int
     for line, one in zip(drawn, rows, strict=True):
         assert f"ranks {one.key.pid}" in line
         assert one.key.function[:12] in line
+
+
+def test_a_call_stack_begins_where_the_program_made_the_call() -> None:
+    inside = [("", "/lib/stallscope-inject.so"), ("on_call", "/lib/libcupti.so.13"), ("cuMemAlloc_v2", "libcuda.so.1")]
+    frames = tuple(
+        StackFrame(FrameKind.NATIVE, function, file)
+        for function, file in (*inside, ("step", "a.out"), ("main", "a.out"))
+    )
+    assert frames_text(CallStack(native=frames)) == "step in a.out\nmain in a.out"
+    assert "libcupti.so.13" in frames_text(CallStack(native=frames[:3]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        ([row(1, 1, "cuLaunchKernel"), row(1, 1, "cuEventRecord")], ["ranks", "ranks"]),
+        ([row(1, 1, "cuLaunchKernel"), row(1, 7, "cuLaunchKernel")], ["ranks 1", "ranks 7"]),
+        ([row(1, 1, "cuLaunchKernel"), row(2, 2, "cuLaunchKernel")], ["ranks 1", "ranks 2"]),
+    ],
+)
+def test_threads_of_one_name_are_told_apart_by_their_numbers(rows: list[WatchRow], labels: list[str]) -> None:
+    assert list(thread_labels(rows).values()) == labels
 
 
 async def test_a_program_without_calls_has_a_timeline_that_says_so(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -14,12 +15,14 @@ from textual.app import App
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES
 
+from factories.screen import drawn_strips, text_of, until
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import BINS
 from stallprobes.live.view_model import ChannelView, FocusView, MonitorView, ProbeRow, Stretch
 from stallprobes.machine.telemetry import NAMES, NS_PER_S, TelemetryReading, TelemetrySnapshot, TelemetryState
 from stallprobes.model import Phase, Role
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
+from stallscope import tui
 from stallscope.tui.common.bars import nvml_line
 from stallscope.tui.common.histograms import HistogramsView, histogram_lines
 from stallscope.tui.common.lines import (
@@ -348,3 +351,15 @@ def test_a_blank_takes_the_style_before_it_unless_its_background_shows() -> None
     assert runs_of_rows(letters, styles, ("", "live")) == [[(" ", ""), ("a  b  ", "live")]]
     backed = [[(" ", ""), ("a", "both"), ("  ", ""), ("b", "both"), ("  ", "")]]
     assert runs_of_rows(letters, styles, ("", "both")) == backed
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+async def test_a_message_does_not_fold_the_name_of_a_file(columns: int) -> None:
+    name = "stallscope-trace-20261130-173314.json"
+
+    class Shown(App[None]):
+        CSS_PATH = Path(tui.__file__).parent / "common" / "dialog.tcss"
+
+    async with Shown().run_test(size=(columns, 18), notifications=True) as pilot:
+        pilot.app.notify(f"Saved {name}")
+        await until(pilot, lambda: name in text_of(drawn_strips(pilot.app)))

@@ -263,7 +263,7 @@ reference = click.option(
     shell_complete=completers.references,
     metavar="NAME",
     help="Name what is unusual by the reference NAME, by one in a .json file, or by none. By default "
-    "the package's reference of the same GPU model is used, if there is one, with --compare only for --fail-on "
+    "the package's reference of the same GPU model is used, if there is one; in a comparison only for --fail-on "
     "unusual.",
 )
 

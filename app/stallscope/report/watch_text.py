@@ -183,10 +183,11 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, several: boo
     made = f"{format_count(calls)} {'call' if calls == 1 else 'calls'}"
     if any(process.cost is not None and process.cost.followed < 1 for process in findings.processes):
         made += " followed"
-    out.paragraph(" · ".join([title, processes, duration_ns(findings.duration_ns), made]), style="strong")
     if not findings.processes:
+        out.paragraph(title, style="strong")
         out.paragraph("No process recorded a CUDA call while it was watched.")
         return
+    out.paragraph(" · ".join([title, processes, duration_ns(findings.duration_ns), made]), style="strong")
     for text in ranks_texts(findings.processes)[:_MOST_HEADLINES]:
         out.paragraph(text[:1].upper() + text[1:], indent="  ", first="", style="warn")
     _divisions(out, findings.processes, several, full)

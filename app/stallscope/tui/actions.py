@@ -103,7 +103,7 @@ _WORDS = {
     "previous_view": "previous, next view",
     "pattern_up": "select a line",
     "gpu": "select the GPU",
-    "copy": "copy a text report",
+    "copy": "copy as text",
     "restart": "restart the engine",
     "quit": "quit; frees the GPU",
     "screenshot": "save SVG",
@@ -117,21 +117,21 @@ _WORDS = {
     "check_compare": "compare with a saved one",
     "check_cell": "open the cell",
     "check_worst": "the worst cell",
-    "check_order": "worst first, or as measured",
+    "check_order": "worst first or as measured",
     "check_up": "row above, below",
     "check_left": "column",
     "check_page_up": "page up, down",
     "check_home": "first, last of the row",
     "trace_run": "recording on or off",
     "trace_lower": "its limit",
-    "trace_before": "time before the trigger",
+    "trace_before": "time before trigger",
     "trace_pause": "freeze, return to live",
     "trace_worst": "the worst call",
     "trace_in": "zoom",
     "trace_left": "earlier, later",
     "trace_page_left": "by a whole span",
     "trace_up": "select a row",
-    "trace_previous": "previous, next call",
+    "trace_previous": "its calls",
     "trace_prior": "previous, next trace",
     "trace_export": "export the span",
     "watch_back": "5 s back, on",
@@ -239,7 +239,7 @@ _EVERYWHERE = (
     Action("screenshot", "s", "SVG", "Save the screen as an SVG file in the working directory.", 17),
     Action("theme", "T", "theme", "Switch to the next color theme.", 18),
 )
-_COPY = Action("copy", "y", "copy report", "Copy a text report of the view to the clipboard.", 16)
+_COPY = Action("copy", "y", "copy report", "Copy the view as text to the clipboard.", 16)
 _RESTART = Action("restart", "R", "restart", "Restart the engine.", 14, True)
 _ALL_OFF = Action("all_off", "x", "all off", "Switch all aggressors off.", 6, True)
 # Actions of the group "other" that the monitor and the timeline share.
@@ -354,7 +354,7 @@ TIMELINE_ACTIONS = (
         _added(
             "trace_run",
             "r",
-            "run",
+            "record",
             "Start or end the recording. It makes calls 1 to 10 µs longer; on a GPU it first takes some 16 s.",
             4,
             True,

@@ -238,7 +238,7 @@ def cause_text(trace: Trace, part: DelayPart) -> str:
     match part.cause:
         case DelayCause.CONTEXT:
             assert part.context is not None
-            return f"context {trace.names.context(part.context)} had the engine"
+            return f"context {trace.names.context(part.context).removeprefix('context ')} had the engine"
         case DelayCause.PROCESS:
             by = f": {', '.join(trace.others)}" if trace.others else ""
             return f"another process had the engine{by}"

@@ -205,7 +205,9 @@ class Trace(TraceHead, frozen=True, eq=False, kw_only=True):
 
     def recorded_share(self, begin_ns: int, end_ns: int) -> float:
         """The share (0 to 1) of the time between two times in which work of the GPU was recorded."""
-        off_ns = sum(max(min(end, end_ns) - max(begin, begin_ns), 0) for begin, end in self.unrecorded)
+        known_ns = min(end_ns, self.collected_ns)
+        off_ns = max(min(end_ns, self.end_ns) - max(begin_ns, self.collected_ns), 0)
+        off_ns += sum(max(min(end, known_ns) - max(begin, begin_ns), 0) for begin, end in self.unrecorded)
         return max(1 - off_ns / max(end_ns - begin_ns, 1), 0.0)
 
     def wall_s(self, at_ns: int) -> float:

@@ -618,6 +618,8 @@ def _operations(sequence: SequenceDivision) -> str:
 
 
 def _at_most(figure: Figure) -> str:
+    if not figure.is_known:
+        return f"a part that is not known ({100 * figure.low:.0f} to {100 * figure.high:.0f} %)"
     return "less than 1 %" if _is_small(figure) else f"at most {figure_text(figure)}"
 
 
@@ -627,7 +629,7 @@ def _is_small(figure: Figure) -> bool:
 
 def _waits(sequence: SequenceDivision) -> str:
     """The functions whose waits cost most: ``, 80 % of that in cuStreamSynchronize``; "" where they cost little."""
-    if _is_small(sequence.price):
+    if _is_small(sequence.price) or not sequence.price.is_known:
         return ""
     named = [wait for wait in sequence.waits if wait.share >= _LEAST_WAIT][:_MOST_WAITS]
     parts = [f"{percent(wait.share)} of that in {wait.function}" for wait in named]

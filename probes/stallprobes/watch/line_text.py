@@ -189,6 +189,8 @@ def wait_text(wait: WaitPlace, process: ProcessFindings, sequence: ProgramSequen
     calls = f"about {rate} {call}{'' if rate == '1' else 's'} {by} {wait.function} a second"
     if count_alike(sequence):
         return f"{where}{inner}: {calls}, {percent(wait.share)} of the time."
+    if not sequence.price.is_known:
+        return f"{where}{inner}: {calls}."
     price = f"up to {percent(wait.price)}" if wait.price >= _LEAST_PRICE else "less than 1 %"
     return f"{where}{inner}: {calls}, which cost {price}."
 

@@ -58,6 +58,7 @@ def test_a_copy_in_a_second_context_waits_for_the_context_of_the_kernel(report_1
     assert main.cause is DelayCause.CONTEXT
     assert sum(part.ns for part in delay.parts) == delay.ns
     assert "context primary had the engine" in delay_text(report_1, delay)
+    assert ": context 1 had the engine" in delay_text(report_1.changed(names=TraceNames()), delay)
 
 
 def test_parts_of_a_delay_cover_it_in_order(report_1: Trace) -> None:

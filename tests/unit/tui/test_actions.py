@@ -17,14 +17,16 @@ from stallscope.tui.actions import (
     help_lines,
     key_hints,
 )
+from stallscope.tui.common.help_text import SECTIONS
 
 # Keys that move, open, run, stop or scale whatever their screen shows.
 SCREENS_OWN = {
     *("up", "down", "k", "j", "left", "right", "pageup", "pagedown", "home", "end", "enter"),
     *("x", "r", "plus", "equals_sign", "minus"),
 }
-# The lines of a help in a terminal of 24 lines, without those around the groups.
-PAGE = 17
+# The lines of a help in a terminal of 24 lines, without those around the groups, and the columns in one of 80: of its
+# keys, and of both columns together.
+PAGE, KEYS_COLUMNS, PAGE_COLUMNS = 17, 10, 70
 
 
 @pytest.mark.parametrize("name", SCREENS)
@@ -53,7 +55,18 @@ def test_the_keys_of_a_screen_fit_on_one_page_of_help(name: str) -> None:
     above = max(len(lines[Group.RUN]), len(lines[Group.LOOK]))
     below = max(len(lines[Group.GO_TO]), len(lines[Group.OTHER]))
     assert above + below <= PAGE
-    assert all(len(words) <= 27 for group in Group for _, words, _ in lines[group])
+
+
+@pytest.mark.parametrize("name", SCREENS)
+@pytest.mark.parametrize("ascii_only", [False, True], ids=["blocks", "ascii"])
+def test_no_line_of_the_help_is_cut_in_80_columns(name: str, ascii_only: bool) -> None:
+    lines = help_lines(SCREENS[name], {}, ascii_only)
+    widths = {
+        group: max((max(KEYS_COLUMNS, len(keys) + 1) + len(words) for keys, words, _ in lines[group]), default=0)
+        for group in Group
+    }
+    left, right = max(widths[Group.RUN], widths[Group.GO_TO]), max(widths[Group.LOOK], widths[Group.OTHER])
+    assert left + right <= PAGE_COLUMNS, widths
 
 
 @pytest.mark.parametrize("name", [name for name in SCREENS if name != "demo"])
@@ -63,3 +76,7 @@ def test_the_way_back_is_the_first_key_of_each_key_bar(name: str) -> None:
 
 def test_each_screen_has_a_title() -> None:
     assert set(TITLES) == set(SCREENS)
+
+
+def test_each_screen_has_a_help() -> None:
+    assert set(SECTIONS) == set(SCREENS)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from factories.live_noise import PROBE_SET
 from stallprobes.model import MS
-from stallprobes.recording.observation import EngineCondition
+from stallprobes.recording.observation import EngineCondition, EngineStatus, Observation
 from stallscope.tui.actions import SCREENS, all_actions
 from stallscope.tui.common.timers import DELAY_S, StallTrigger
 from stallscope.tui.monitor.layout import layout
 from stallscope.tui.monitor.panel_views import frozen_text
+from stallscope.tui.monitor.state import MonitorState
 
 
 @pytest.mark.parametrize("height", [18, 24, 28, 36, 48, 70])
@@ -67,3 +69,15 @@ def test_a_frozen_view_says_whether_the_probes_run() -> None:
 def test_actions_that_open_a_screen_name_one_and_common_actions_count_once() -> None:
     assert all(action.name in SCREENS for action in all_actions() if action.opens_screen)
     assert len(all_actions()) == len(set().union(*SCREENS.values()))
+
+
+def test_the_time_of_the_session_goes_on_while_its_engine_is_silent() -> None:
+    starting, ready, silent, lost = (EngineCondition(name) for name in ("starting", "ready", "silent", "lost"))
+    state, begins = MonitorState(), []
+    for wall_s, condition in enumerate((starting, ready, silent, ready, lost, starting, ready), 1):
+        state = state.observed(
+            Observation(wall_s=float(wall_s), probe_set=PROBE_SET, engine=EngineStatus(condition), snapshot=None)
+        )
+        begins.append(state.ready_at)
+    # A new engine begins at 0.
+    assert begins == [1, 2, 2, 2, 2, 2, 7]

@@ -72,6 +72,15 @@ def test_work_of_the_gpu_is_unknown_where_it_was_not_recorded() -> None:
     assert after == before[:3] + 2 * BLOCK_GLYPHS.unknown + before[5:]
 
 
+def test_work_of_the_gpu_is_unknown_where_its_records_have_not_come() -> None:
+    trace = trace_of([(1, 0, 100, 150)], [(1, 0, 100, 150, 150, 300)])
+    known, marked = drawn(view_of(trace)), drawn(view_of(trace.changed(collected_ns=500 * US)))
+    ((before, after),) = ((old, new) for old, new in zip(known, marked, strict=True) if old != new)
+    assert before[1:].startswith("primary")
+    assert after[NAMES + 5 : NAMES + 9] == 4 * BLOCK_GLYPHS.unknown
+    assert after[: NAMES + 5] == before[: NAMES + 5]
+
+
 def test_counters_have_the_level_of_each_cell_where_there_is_room() -> None:
     trace = trace_of([(1, 0, 100, 150)], [(1, 0, 100, 150, 150, 300)])
     samples = [(0, 300, 100.0), (300, 500, 50.0), (700, 900, 0.0)]
@@ -316,7 +325,7 @@ def test_the_details_name_call_time_copy_and_delay() -> None:
 
 def test_a_row_without_a_selected_interval_says_how_to_select_one() -> None:
     trace = trace_of([(0, 0, 100, 200)])
-    assert "1 in the trace; , and . select one" in detail_texts(view_of(trace, Selection(D2D)))[0][1]
+    assert "; 1 call in the trace; , and . select one" in detail_texts(view_of(trace, Selection(D2D)))[0][1]
     live = replace(view_of(trace, Selection(D2D)), live=True)
     assert "t freezes on the next slow call" in detail_texts(live)[0][1]
     assert detail_texts(TraceView()) == ()

@@ -128,7 +128,7 @@ def test_of_a_stall_of_the_monitor_the_worst_call_is_the_trigger(stall: Stall) -
 
 def test_limits_step_by_1_2_5_and_the_share_by_a_tenth() -> None:
     capture = TraceCapture()
-    assert limit_text(capture, None) == "no baseline yet"
+    assert limit_text(capture, None) == "baseline, not known yet"
     capture.step_limit(1, MS)
     assert capture.above_ns == MS
     capture.step_limit(1, MS)

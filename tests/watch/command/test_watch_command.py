@@ -412,7 +412,7 @@ def test_a_folder_that_others_can_read_is_refused(watch: Watch, tmp_path: Path) 
     folder = create_folder(tmp_path)
     folder.chmod(0o755)
     code, _, err = watch("--attach", str(folder))
-    refused = f"stallscope: {folder} is not a folder that only its owner, you, can use: name one that was made for it\n"
+    refused = f"stallscope: {folder} can be used by others: name a folder that `stallscope watch --print-env` made\n"
     assert (code, err) == (125, refused)
 
 

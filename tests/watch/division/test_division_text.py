@@ -308,6 +308,8 @@ def test_figures_have_intervals_where_not_all_of_the_time_was_recorded() -> None
     assert figures_text(sequence(waits=waits)).endswith(
         "at most 8 % of the time, 80 % of that in cuStreamSynchronize and 15 % of that in cuMemcpyDtoHAsync_v2."
     )
+    wide = sequence(waits=waits, price=Figure(0.001, 0.0, 0.9))
+    assert figures_text(wide).endswith("Its waits cost a part that is not known (0 to 90 %) of the time.")
     shared = sequence(engine_known=False, price=Figure(0.0, 0.0, 0.001))
     assert figures_text(shared).startswith("The GPU works for it or for others 30 %")
     assert figures_text(shared).endswith("Its waits cost less than 1 % of the time.")

@@ -767,6 +767,8 @@ def test_waits_say_where_they_are_how_many_and_what_they_cost() -> None:
     process, sequence = process_with(), divided()
     where = "train.py:10 in step, in nn.py:7 in forward: about"
     assert wait_text(wait(), process, sequence) == (f"{where} 900 calls of {SYNC} a second, which cost less than 1 %.")
+    vague = sequence.changed(price=Figure(0.001, 0.0, 0.9))
+    assert wait_text(wait(), process, vague) == f"{where} 900 calls of {SYNC} a second."
     assert wait_text(wait(price=0.12, per_second=2.04, inner=None), process, sequence) == (
         f"train.py:10 in step: about 2.0 calls of {SYNC} a second, which cost up to 12 %."
     )

@@ -126,6 +126,14 @@ def test_calls_of_two_threads_of_a_process_are_beside_each_other() -> None:
     assert made.probes[0].shared == "process"
 
 
+def test_threads_of_one_name_are_told_apart_by_their_numbers() -> None:
+    kept = WatchTraceHistory()
+    calls = [slow(D2H, 0, 5000, thread=one) for one in (MAIN, OTHER)]
+    watched = process(thread(MAIN, calls[:1], name="work"), thread(OTHER, calls[1:], name="work"))
+    kept.feed(watched, batch([kernel(10, 20)]), slow_batch(watched), at_ns(6000))
+    assert [probe.name for probe in kept.trace().probes] == [f"work {MAIN}", f"work {OTHER}"]
+
+
 def test_what_is_old_or_too_much_is_dropped_and_the_latter_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = WatchTraceHistory(keep_ns=1_020_000_000)
     for second in range(5):
@@ -181,6 +189,22 @@ def test_times_without_records_are_marked_stored_and_written() -> None:
     assert codec.StoredTrace.of(made).trace().unrecorded == made.unrecorded
     text = b"".join(chrome.chunks([chrome.TitledTrace(made)], {})).decode()
     assert [event["dur"] for event in json.loads(text)["traceEvents"] if event.get("cat") == "unrecorded"] == [300_000]
+
+
+def test_work_whose_records_have_not_come_is_not_known() -> None:
+    watched = process(thread(MAIN, [slow(D2H, 0, 5000)])).changed(ended_ns=None)
+    kept = WatchTraceHistory()
+    kept.feed(watched, batch([kernel(100_000, 400_000)]), slow_batch(watched), at_ns(600_000))
+    made = kept.trace()
+    assert made.collected_ns == at_ns(400_000)
+    assert made.recorded_share(at_ns(200_000), at_ns(600_000)) == pytest.approx(0.5)
+    # No record takes longer than a second.
+    kept.feed(watched, batch([]), slow_batch(watched), at_ns(2_400_000))
+    assert kept.trace().collected_ns == at_ns(1_400_000)
+    assert kept.trace(end_ns=at_ns(500_000)).collected_ns == at_ns(500_000)
+    # A program that has ended has no more work.
+    kept.feed(watched.changed(ended_ns=at_ns(2_000_000)), batch([]), slow_batch(watched), at_ns(2_500_000))
+    assert kept.trace().collected_ns == at_ns(2_500_000)
 
 
 def test_hostile_records_make_no_impossible_rows() -> None:

@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
 # Words for each exit code in the help.
 EXIT_CODE_MEANINGS = {
     ExitCode.SUCCESS: "success",
-    ExitCode.REGRESSION: "a regression or a failed expectation",
+    ExitCode.REGRESSION: "compare or check found what --fail-on names",
     ExitCode.USAGE: "invalid usage, or a file that cannot be read or written",
     ExitCode.NO_GPU: "no usable GPU",
     ExitCode.FAILED: "the engine, the GPU or stallscope itself failed during the command",

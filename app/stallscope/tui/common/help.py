@@ -19,6 +19,8 @@ from stallscope.tui.common.printable_text import PrintableGroup, PrintableText
 _PROGRAM_KEYS = "ctrl+p all actions by name · ctrl+z suspend · ctrl+q quit"
 # Groups of actions in each column of the help page, from top to bottom.
 _COLUMNS = ((Group.RUN, Group.GO_TO), (Group.LOOK, Group.OTHER))
+# Smallest width (columns) of a terminal in which groups are side by side.
+_TWO_COLUMNS = 80
 # Smallest width (columns) of the column of key names on the help page.
 _KEYS_WIDTH = 10
 
@@ -49,9 +51,10 @@ class Help(TextDialog[str]):
         text = PrintableText("\n")
         for title, body in self._sections:
             section(text, title, body)
+        columns = _COLUMNS if self.app.size.width >= _TWO_COLUMNS else (tuple(Group),)
         section(text, "Settings and keys", f"{settings.path()} (stallscope settings prints a file with all defaults)")
         return PrintableGroup(
-            zip_longest(*(self._column(*groups) for groups in _COLUMNS), fillvalue=PrintableText()),
+            zip_longest(*(self._column(columns, groups) for groups in columns), fillvalue=PrintableText()),
             PrintableText(_PROGRAM_KEYS),
             text,
         )
@@ -60,10 +63,10 @@ class Help(TextDialog[str]):
         """Return the call of a clicked line."""
         self.dismiss(self._calls[number])
 
-    def _column(self, *groups: Group) -> list[PrintableText]:
-        """The lines of two groups below each other, with the second where it begins in both columns."""
+    def _column(self, columns: Sequence[Sequence[Group]], groups: Sequence[Group]) -> list[PrintableText]:
+        """The lines of groups below each other, with the second where it begins in all columns."""
         out: list[PrintableText] = []
-        rows = max(len(self._lines[groups[0]]) for groups in _COLUMNS)
+        rows = max(len(self._lines[groups[0]]) for groups in columns)
         for group in groups:
             out.append(PrintableText(group, "bold"))
             for keys, words, call in self._lines[group]:

@@ -178,6 +178,25 @@ _PROCESSES = (
         "monitor ends the monitor first, so that its probes do not disturb the process.",
     ),
 )
+# Sections of the patterns' help: (title, text).
+_PATTERNS = (
+    (
+        "Lines",
+        "Below the name of each pattern, a stall that users reported, are its variants. stall: the stall itself. "
+        "control: the same calls without its cause. remedy: the same work arranged so that nothing waits. The last "
+        "lines are the probes of the catalog, victims and aggressors. The details are those of the selected line.",
+    ),
+    (
+        "Loading",
+        "A variant replaces the current probes: their baseline is measured first, then the aggressors start. A probe "
+        "is added to the current ones.",
+    ),
+    (
+        "Finding",
+        "The list has the lines with all words that you type, of names or titles. The arrow keys select a line and "
+        "enter loads it meanwhile; the way back shows all lines again.",
+    ),
+)
 # Sections of the demo's help: (title, text).
 _DEMO = (
     (
@@ -191,6 +210,7 @@ _DEMO = (
 # Sections of the help by the name of the screen.
 SECTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "monitor": _MONITOR,
+    "patterns": _PATTERNS,
     "matrix": _MATRIX,
     "timeline": _TIMELINE,
     "watch": _WATCH,

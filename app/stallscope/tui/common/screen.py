@@ -280,7 +280,12 @@ class ActionScreen(TopScreen, Screen[None]):
         width, height = self.app.size
         small = width < SMALLEST[0] or height < SMALLEST[1]
         self.set_class(small, TOO_SMALL)
-        if not small:
+        if small:
+            # Sizes of panels would override the style sheet, by which one panel with the notice fills the screen.
+            for panel in self.children:
+                panel.styles.clear_rule("height")
+                panel.styles.clear_rule("display")
+        else:
             self.place_panels(width, height)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -434,7 +439,7 @@ class ActionScreen(TopScreen, Screen[None]):
     def copy_report(self, report: str) -> None:
         """Copy a report to the terminal's clipboard."""
         self.app.copy_to_clipboard(report)
-        self.notify("Report sent to the terminal's clipboard (OSC 52).")
+        self.notify("Text sent to the terminal's clipboard (OSC 52).")
 
     def action_leave(self) -> None:
         """End the program; a screen beside which something runs asks first."""

@@ -350,9 +350,10 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         name = next((name for name, of_probe in keys.items() if of_probe == key), None)
         probe = self.state.probe(name)
         if probe is None:
-            if key in AGGRESSOR_KEYS and self.state.way_back is not None:
-                back = self._key_labels["go_back"]
-                self.warn(f"No probe has the key {key} here; {back} returns to those before {self._pattern_name}.")
+            back = self._key_labels["go_back"] if self.state.way_back is not None else ""
+            more = f"; {back} returns to those before {self._pattern_name}" if back else ""
+            if keys:
+                self.warn(f"No probe has the key {key} here{more}.")
             return
         aggressor = self.live is not None and probe.role is Role.AGGRESSOR
         # A victim that is shown only because it stalls is not switched off by the key that keeps it in view.

@@ -70,7 +70,10 @@ class MonitorState(MovingState):
             state = state._with_probes(observation.probe_set)
         ready_at, utilization = self.ready_at, self.utilization
         before, now = self.engine_state, observation.engine.state
-        if before is None or (before != EngineCondition.READY and now == EngineCondition.READY):
+        # An engine that was silent is the same one.
+        if before is None or (
+            before not in (EngineCondition.READY, EngineCondition.SILENT) and now == EngineCondition.READY
+        ):
             ready_at = observation.wall_s
         if observation.telemetry is not None:
             utilization = with_utilization(utilization, observation.telemetry)

@@ -69,6 +69,11 @@ class ProcessesScreen(ActionScreen):
         """True if the first list is being read."""
         return self.state.listing is None and not self.source.failure
 
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """Without a process none can be attached."""
+        return () if self.state.rows else ("attach",)
+
     def holds(self, event: Key) -> bool:
         """True if a key waits for the first list, or as an answer for the question that follows a look."""
         return super().holds(event) or (self._checking and event.key in ("y", "n"))
@@ -111,6 +116,8 @@ class ProcessesScreen(ActionScreen):
         self.query_one(ProcessTable).view = table_view(self.state, self._failure)
         key = next(self.key_of(action) for action in PROCESSES_ACTIONS if action.name == "attach")
         self.query_one(Paragraphs).view = detail_paragraphs(self.state, key)
+        if not self._checking:
+            self.show_note("")
         self.rearrange()
 
     def place_panels(self, width: int, height: int) -> None:

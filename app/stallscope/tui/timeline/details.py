@@ -77,7 +77,8 @@ def detail_texts(view: TraceView) -> tuple[tuple[str, str], ...]:
 def _row_text(trace: Trace, key: RowKey, spans: RowIntervals | None) -> str:
     """The content of the row; ``spans`` is None for a trace that moves."""
     count = 0 if spans is None else len(spans[key].starts)
-    words = f"{count} in the trace; , and . select one" if count else "none in the trace"
+    counted = plural(count, "call") if key.kind is RowKind.CALLS else str(count)
+    words = f"{counted} in the trace; , and . select one" if count else "none in the trace"
     if spans is None:
         words = "t freezes on the next slow call; p, w or a click freezes now"
     if key.kind is RowKind.COUNTER:

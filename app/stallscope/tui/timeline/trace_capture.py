@@ -131,11 +131,11 @@ class TraceCapture:
 
 
 def limit_text(capture: TraceCapture, limits: TriggerLimits | None) -> str:
-    """The trigger's limit in words: ``1.00 ms``, ``baseline (104 µs to 1.20 ms)``, ``no baseline yet``."""
+    """The trigger's limit in words: ``1.00 ms``, ``baseline (104 µs to 1.20 ms)``, ``baseline, not known yet``."""
     if capture.above_ns is not None:
         return duration_ns(capture.above_ns)
     known = [] if limits is None else [ns for ns in limits.calls.ravel().tolist() if ns != OPEN]
     if not known:
-        return "no baseline yet"
+        return "baseline, not known yet"
     low, high = duration_ns(min(known)), duration_ns(max(known))
     return f"baseline ({low})" if low == high else f"baseline ({low} to {high})"

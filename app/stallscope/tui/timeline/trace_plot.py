@@ -177,11 +177,12 @@ def _mark_unrecorded(view: TraceView, trace: Trace, text: Strings, style: Styles
 
 
 def _mark_records_off(view: TraceView, shown: Sequence[RowKey], text: Strings, style: Styles, glyphs: Glyphs) -> None:
-    """Mark the empty cells of rows of GPU work at times in which it was not recorded."""
+    """Mark the empty cells of rows of GPU work at times in which it was not recorded, or has no records yet."""
     assert view.trace is not None
+    late = view.trace.collected_ns, view.trace.end_ns
     work = np.array([key.kind is RowKind.WORK for key in shown], dtype=np.bool_)
     columns = text.shape[1]
-    for begin_ns, end_ns in view.trace.unrecorded:
+    for begin_ns, end_ns in (*view.trace.unrecorded, late):
         first, last = (min(max(view.viewport.column(at_ns, columns), 0), columns) for at_ns in (begin_ns, end_ns))
         unknown = np.zeros(text.shape, dtype=np.bool_)
         unknown[work, first:last] = text[work, first:last] == " "

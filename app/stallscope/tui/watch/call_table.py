@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -53,8 +54,7 @@ class WatchTable(RowsWidget):
     def lines(self, width: int, height: int) -> list[Line]:
         """Title and rows."""
         view = self.view
-        several = len({(row.key.pid, row.key.image) for row in view.rows}) > 1
-        labels = {row.key: thread_label(row, several) for row in view.rows}
+        labels = thread_labels(view.rows)
         longest = max(len(label) for label in (_THREAD, *labels.values()))
         function = min(max((len(row.key.function) for row in view.rows), default=0), _USUAL_NAME)
         columns = _columns(width, min(longest + 1, _LONGEST_THREAD) + function)
@@ -122,10 +122,18 @@ def _texts(row: WatchRow) -> tuple[str, ...]:
     )
 
 
-def thread_label(row: WatchRow, several: bool) -> str:
-    """The thread of a row, with its process where there are several: that is enough for a main thread."""
-    thread = row.thread_name or f"thread {row.key.thread}"
-    if not several:
-        return thread
-    process = f"{row.process} {row.key.pid}"
-    return process if row.key.thread == row.key.pid else f"{process} {thread}"
+def thread_labels(rows: Sequence[WatchRow]) -> dict[WatchRowKey, str]:
+    """The thread of each row: with its number where its process has another one of its name, and with its process
+    where there are several, which is enough for a main thread."""
+    several = len({(row.key.pid, row.key.image) for row in rows}) > 1
+    threads = {(row.key.pid, row.key.image, row.key.thread): row.thread_name for row in rows}
+    named = Counter((pid, image, name) for (pid, image, _), name in threads.items())
+    labels = {}
+    for row in rows:
+        key, name = row.key, row.thread_name
+        thread = f"{name} {key.thread}" if name and named[key.pid, key.image, name] > 1 else name
+        thread = thread or f"thread {key.thread}"
+        process = f"{row.process} {key.pid}"
+        whole = process if key.thread == key.pid else f"{process} {thread}"
+        labels[key] = whole if several else thread
+    return labels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import dropwhile
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -9,6 +10,7 @@ from textual.binding import Binding, BindingType
 from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch.attribution.findings import ProcessFindings, ThreadFindings, WatchFindings
 from stallprobes.watch.live.live_view import WatchRow, WatchRowKey, alike_calls, calls_in_flight
+from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.sentences import call_text, frame_text, headline, in_flight_text, loss_text, site_text
 from stallprobes.wording.watch_wording import not_recorded
 from stallscope.report.watch_text import remedies
@@ -24,6 +26,12 @@ class ExplainCall(TextDialog[None]):
     """Shows an explanation."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("e,enter", "close", "close")]
+
+
+def frames_text(stack: CallStack) -> str:
+    """The frames of a call, without those of CUDA's libraries, and of the injected one, inside the call."""
+    frames = stack.python or tuple(dropwhile(lambda frame: frame.is_cuda, stack.native)) or stack.native
+    return "\n".join(frame_text(frame) for frame in frames)
 
 
 def explained(row: WatchRow, findings: WatchFindings) -> PrintableText:
@@ -52,8 +60,7 @@ def explained(row: WatchRow, findings: WatchFindings) -> PrintableText:
     ]
     stack = next((call.stack for alike in own for call in alike if call.stack is not None), None)
     if stack is not None:
-        frames = [frame_text(frame) for frame in (*stack.python, *(() if stack.python else stack.native))]
-        section(text, "Call stack of the last one that has one, the innermost frame first", "\n".join(frames))
+        section(text, "Call stack of the last one that has one, the innermost frame first", frames_text(stack))
     section(text, "Its last slow calls", "\n".join(f"- {call_text(alike[0], alike)}" for alike in own[:_MOST_CALLS]))
     for process in findings.processes:
         if (process.pid, process.image) == (row.key.pid, row.key.image):

@@ -15,7 +15,7 @@ from stallscope.tui.common.histograms import HistogramsView
 from stallscope.tui.common.screen import MovingState
 from stallscope.tui.sources.source import ProgramSource
 from stallscope.tui.watch.beside_panel import BesideView
-from stallscope.tui.watch.call_table import CallTableView, thread_label
+from stallscope.tui.watch.call_table import CallTableView, thread_labels
 from stallscope.tui.watch.division_panel import DivisionView, LineKey, ShownLine
 from stallscope.tui.watch.header import WatchHeadView
 
@@ -123,11 +123,9 @@ def histograms_view(state: WatchScreenState, moment: WatchMoment) -> HistogramsV
     word, mark = (f"{row.slow} slow", "warn") if row.slow else ("", "")
     if age_ns is not None and age_ns >= row.slow_limit_ns:
         word, mark = "in flight", "bad"
-    several = len({other.key.pid for other in moment.rows}) > 1
+    name = f"{row.key.function} · {thread_labels(moment.rows)[row.key]}"
     return HistogramsView(
-        ProbeRow(
-            f"{row.key.function} · {thread_label(row, several)}", Role.VICTIM, True, word, mark, in_flight_ns=age_ns
-        ),
+        ProbeRow(name, Role.VICTIM, True, word, mark, in_flight_ns=age_ns),
         (ChannelView(Phase.CALL, "", row.recent, row.total),),
         now=f"last {row.window_ns / 1e9:.0f} s" if row.window_ns >= 1.5e9 else "last second",
         behind=_BEHIND,

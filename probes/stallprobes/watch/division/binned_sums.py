@@ -25,6 +25,8 @@ _DEVIATIONS = 1.96
 # Smallest half-width of the interval of a figure (share of the time). Reason: the clocks of records and calls have
 # errors.
 CLOCK_ERROR = 0.01
+# Largest interval (share of the time) of a figure that says something.
+_LARGEST_INTERVAL = 0.5
 
 
 class Figure(Document):
@@ -33,6 +35,11 @@ class Figure(Document):
     share: Share
     low: Share
     high: Share
+
+    @property
+    def is_known(self) -> bool:
+        """False if the interval is so wide that the share says nothing."""
+        return self.high - self.low <= _LARGEST_INTERVAL
 
 
 class BinnedSums:

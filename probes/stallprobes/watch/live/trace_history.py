@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +48,9 @@ _CONTEXT_DISTANCE = 1_000_000
 _WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
 # Largest number of bytes of a copy or fill in a trace. A larger number is replaced by this limit.
 _MOST_BYTES = 1 << 53
+# Longest time (ns) from the end of GPU work until its record has been read: CUPTI's buffers are flushed ten times a
+# second.
+_LATEST_RECORD_NS = 1_000_000_000
 # A process: its id, and how many programs it has executed before.
 _ProcessKey = tuple[int, int]
 
@@ -162,7 +165,7 @@ class WatchTraceHistory:
         whole = Trace(
             begin_ns=first_ns,
             end_ns=max(last_ns, first_ns),
-            collected_ns=max(last_ns, first_ns),
+            collected_ns=max(min([last_ns, *(part.collected_ns(self.last_ns) for part in parts)]), first_ns),
             probes=book.probes(),
             names=TraceNames(contexts),
             calls=overlapping(calls, "began_ns", "returned_ns", first_ns, last_ns),
@@ -239,6 +242,7 @@ class _ProcessPart:
         rows = self._rows = self._store.rows
         self._work = rows[np.isin(rows["kind"], _WORK_KINDS) & (rows["end"] >= rows["start"])]
         self._names = {thread.id: thread.name for thread in kept.process.threads}
+        self._named = Counter(self._names.values())
         self._book = book
         made = kept.calls.rows(DRIVER_CALL)
         calls = np.zeros(len(made), CALL)
@@ -272,10 +276,19 @@ class _ProcessPart:
         return int(times.min()) if len(times) else 0
 
     def _numbers(self, thread: int, function: str) -> tuple[int, int]:
-        name = self._names.get(thread, "") or f"thread {thread}"
+        name = self._names.get(thread, "")
+        # Threads of one name are told apart by their numbers.
+        if not name or self._named[name] > 1:
+            name = f"{name or 'thread'} {thread}"
         label = f"{self.process.name} {self.process.pid} {name}".lstrip() if self._several else name
         number = self._book.thread(self.process, label, thread)
         return number, -1 if number < 0 else self._book.op(number, function)
+
+    def collected_ns(self, read_ns: int) -> int:
+        """The time up to which GPU work is known of a process that was read at ``read_ns``."""
+        if self.process.ended_ns is not None:
+            return read_ns
+        return max(read_ns - _LATEST_RECORD_NS, min(int(self._work["end"].max(initial=0)), read_ns))
 
     def open_calls(self) -> Iterator[OpenCall]:
         """The calls in flight."""

@@ -72,7 +72,7 @@ def check_folder(folder: Path) -> None:
     if not stat.S_ISDIR(status.st_mode):
         raise WatchError(f"{shown} is not a folder.")
     if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise WatchError(f"{shown} is not a folder that only its owner, you, can use: name one that was made for it.")
+        raise WatchError(f"{shown} can be used by others: name a folder that `stallscope watch --print-env` made.")
 
 
 def life_of(process: WatchedProcess, folder: Path | None = None) -> ProcessLife:
