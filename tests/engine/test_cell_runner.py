@@ -30,7 +30,7 @@ def cell_runner(stop: Callable[[], bool]) -> CellRunner:
 
 
 def measure(cells: CellRunner) -> None:
-    cells.measure_baselines(cells.victims * WINDOWS, LENGTHS, random.Random(1))
+    cells.measure_baselines([*cells.victims] * WINDOWS, LENGTHS, random.Random(1))
 
 
 def test_a_stop_ends_the_windows_and_the_engine() -> None:
