@@ -308,11 +308,6 @@ class GpuContext:
         factor = max(own.factor, gpu.factor)
         return round(ns * factor) if factor != 1.0 else ns
 
-    @property
-    def is_slowed(self) -> bool:
-        """True if calls take longer now."""
-        return self.slowdowns.factor != 1.0 or self.gpu.slowdowns.factor != 1.0
-
     def unfinished(self) -> list[Job]:
         """The last job of each stream that is not done.
 

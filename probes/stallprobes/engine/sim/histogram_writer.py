@@ -88,17 +88,6 @@ class HistogramWriter:
             stats.count += number
             stats.sum_ns += sum_ns
 
-    def push_all(self, ends: NDArray[np.int64], channels: NDArray[np.int64], values: NDArray[np.int64]) -> None:
-        """Append calls to the ring, which keeps the last SAMPLES of them."""
-        head = self.words.samples
-        kept = min(len(ends), SAMPLES)
-        places = (head + np.arange(len(ends) - kept, len(ends))) % SAMPLES
-        samples = self._part.samples
-        samples["end_ns"][places] = ends[-kept:]
-        samples["channel"][places] = channels[-kept:]
-        samples["value_ns"][places] = values[-kept:]
-        self.words.samples = head + len(ends)
-
     def passed(self, channel: int, value: int, period: int) -> None:
         """Count value - period, value - 2 period and so on while above 0."""
         number = (value - 1) // period

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from stallprobes.engine.sim.clock import NEVER, Call, Process, Wait
 from stallprobes.engine.sim.device import ContextLocks, GpuContext, HostWord, ProcessProfiler, SimStream, Simulation, us
 from stallprobes.engine.sim.jobs import Job, staging_delay_ns
 from stallprobes.engine.sim.locks import Lock
-from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
+from stallprobes.engine.sim.sampling import RandomStream
 from stallprobes.model import Channel, Op
 
 # Result codes of simulated calls, those of the CUDA driver (CUresult).
@@ -172,19 +172,6 @@ class HostThread:
             return ns
         self._synchronizations[context.locks] = context.locks.synchronizations
         return round(ns * self.simulation.profile.locks.shared_look)
-
-    def uncontended_latency(self, call: str, *locks: Lock) -> LatencyDistribution | None:
-        """Distribution of the latency of ``call`` while nothing else affects it, else None.
-
-        That is while the caches are warm, ``locks`` are free, and no other work slows calls down.
-        """
-        if self._made.get(call) is not self._away or not self._awake:
-            return None
-        if any(lock.owner is not None or lock.waiting for lock in locks):
-            return None
-        if self.context is not None and self.context.is_slowed:
-            return None
-        return self._costs[call]
 
     def work_under(self, ns: int, *locks: Lock) -> Wait:
         """Work for ``ns`` while holding ``locks``, acquired in this order."""
@@ -442,31 +429,9 @@ def call_without_effect(name: str, cost: str = "native:store") -> None:
         return SUCCESS
 
 
-# Latencies of simulated calls that only take time and have no effect, by the name of the driver's function.
-LATENCY_ONLY: dict[str, Callable[..., LatencyDistribution | None]] = {}
-LatencyFunction = TypeVar("LatencyFunction", bound=Callable[..., LatencyDistribution | None])
-
-
-def latency_only(name: str) -> Callable[[LatencyFunction], LatencyFunction]:
-    """Registers the latency of the call ``name``: a function with the arguments of the call.
-
-    It returns the distribution of the latency while the call has no other effect that anything could observe, else
-    None. Iterations of such calls are computed in batches.
-    """
-
-    def register(function: LatencyFunction) -> LatencyFunction:
-        LATENCY_ONLY[name] = function
-        return function
-
-    return register
-
-
 @dataclass(frozen=True)
 class BoundOp:
-    """An op bound to a thread: ``call`` makes the call; ``channel`` and ``label`` are the rows of its histograms or -1.
-
-    ``latency`` gives the distribution of the call's latency while the call has no other effect, else None.
-    """
+    """An op bound to a thread: ``call`` makes the call; ``channel`` and ``label`` are rows of its histograms or -1."""
 
     call: Callable[[], Call]
     channel: int
@@ -475,7 +440,6 @@ class BoundOp:
     value: HostWord | None
     ok: tuple[int, ...]
     repeat: int
-    latency: Callable[[], LatencyDistribution | None] | None = None
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -488,7 +452,6 @@ def bound_op(
     call: Callable[[], Call],
     words: Callable[[Any], HostWord],
     channels: Sequence[Channel],
-    latency: Callable[[], LatencyDistribution | None] | None = None,
 ) -> BoundOp:
     """``op`` bound to a thread; without ``channels`` it is not measured. ``words`` gives the HostWord of a word."""
     measured = op.phase is not None and bool(channels)
@@ -500,5 +463,4 @@ def bound_op(
         value=None if op.value is None else words(op.value),
         ok=(0, *op.ok),
         repeat=op.repeat,
-        latency=latency,
     )

@@ -41,7 +41,7 @@ class RandomStream:
     ``numbers`` holds the next ones in reverse order, because removing from the end of a list is fastest.
     """
 
-    __slots__ = ("_generated", "_generator", "numbers")
+    __slots__ = ("_generator", "numbers")
 
     def __init__(self, seed: int, name: str) -> None:
         # Imported here, because listing the profiles does not need it.
@@ -51,12 +51,6 @@ class RandomStream:
             np.random.PCG64(np.random.SeedSequence([seed, zlib.crc32(name.encode())]))
         )
         self.numbers: list[int] = []
-        self._generated = 0
-
-    @property
-    def position(self) -> int:
-        """Number of removed numbers since the start."""
-        return self._generated - len(self.numbers)
 
     def next_number(self) -> int:
         """Remove and return the next number."""
@@ -69,16 +63,6 @@ class RandomStream:
             block: list[int] = self._generator.integers(0, QUANTILES, _BLOCK).tolist()
             block.reverse()
             self.numbers[:0] = block
-            self._generated += _BLOCK
-
-    def peek(self, count: int) -> list[int]:
-        """The next ``count`` numbers, without removing them."""
-        self.fill(count)
-        return self.numbers[: -count - 1 : -1]
-
-    def discard(self, count: int) -> None:
-        """Remove the next ``count`` numbers."""
-        del self.numbers[len(self.numbers) - count :]
 
 
 class LatencyDistribution:

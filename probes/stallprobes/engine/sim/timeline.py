@@ -129,22 +129,6 @@ class TracedThread:
         self.host_calls[head % HOST_CALLS] = call.began_ns, returned_ns, call.op | call.bits, call.iteration
         words.host_calls = head + 1
 
-    def record_batch(self, began: Int64s, ended: Int64s, measured: Sequence[bool]) -> None:
-        """Record iterations that were computed together; int64[iterations][calls] each."""
-        if not self.rings:
-            return
-        words, each = self.writer.words, began.shape[1]
-        kept = min(len(began), HOST_CALLS // each)
-        ops = np.arange(each) | np.where(measured, CALL_MEASURED, 0)
-        last = words.iterations + len(began)
-        head = words.host_calls + began.size
-        places = np.arange(head - kept * each, head) % HOST_CALLS
-        self.host_calls["began_ns"][places] = began[-kept:].ravel()
-        self.host_calls["returned_ns"][places] = ended[-kept:].ravel()
-        self.host_calls["op"][places] = np.tile(ops, kept)
-        self.host_calls["iteration"][places] = np.repeat(np.arange(last - kept, last), each)
-        words.host_calls = head
-
     def count(self, work: Job, call: TracedCall) -> None:
         """Count the phases of a call whose work has ended."""
         assert call.returned_ns is not None
