@@ -224,11 +224,7 @@ class SimGpu:
     def lead_ns(self, lead_ns: int, reads: int) -> int:
         """``lead_ns`` (ns), longer while a transfer to the GPU occupies the bus, over which the GPU has to make
         ``reads`` reads of the host's memory before it starts."""
-        to_gpu = self.to_gpu
-        if to_gpu.free_at <= self._clock.now and not to_gpu.staging:
-            # ``CopyEngine.is_busy``, inlined for speed.
-            return lead_ns
-        return lead_ns + reads * self._bus_read_ns if to_gpu.is_busy else lead_ns
+        return lead_ns + reads * self._bus_read_ns if self.to_gpu.is_busy else lead_ns
 
 
 class ContextLocks:
@@ -390,12 +386,7 @@ class SimStream:
 
     def submit(self, job: Job, *also_after: Job | None) -> None:
         """Submit ``job`` behind everything that CUDA's stream rules require, and behind ``also_after``."""
-        clock, tail = self.clock, self.tail
-        if self._waits_for is None and not self.is_null:
-            # ``unfinished``, inlined for speed.
-            before = [tail] if tail is not None and tail.end > clock.now else []
-        else:
-            before = self.unfinished()
+        clock, before = self.clock, self.unfinished()
         if self.waits or also_after:
             now = clock.now
             for other in (*self.waits, *also_after):

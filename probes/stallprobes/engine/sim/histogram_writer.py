@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 from stallprobes.engine.board import ProbeSection
 from stallprobes.latency.histogram import index, indices, waiting
 from stallprobes.native.layouts.board import SAMPLES, ChannelStats, Sample
-from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
+from stallprobes.native.layouts.histogram import BUCKETS
 
-# Number of the last bucket of a latency histogram. The last bucket also counts all values above its upper bound.
-_LAST = BUCKETS - 1
 # Smallest number of a call's delays that numpy adds to a histogram. For fewer delays, a loop is faster. Each iteration
 # that became due during the call has a delay, from the due time to the call's return.
 _MANY_DELAYS = 16
@@ -69,14 +67,7 @@ class HistogramWriter:
         hist = self._hist
         starts = [channel * BUCKETS for channel in channels]
         for value in values:
-            if value >= SUB:
-                # ``histogram.index``, inlined for speed.
-                exponent = value.bit_length() - SUB_BITS - 1
-                bucket = exponent * SUB + (value >> exponent)
-                if bucket > _LAST:
-                    bucket = _LAST
-            else:
-                bucket = max(value, 0)
+            bucket = index(value)
             for start in starts:
                 hist[start + bucket] += 1
 
