@@ -222,11 +222,8 @@ class SimProbeThread:
             measured = False
             measured_end = end = now
             for number, each, call, count in calls:
-                began = clock.now + gap
-                if not queue or queue[0][0] > began:
-                    clock.now = began
-                else:
-                    yield gap
+                yield from clock.wait(gap)
+                began = clock.now
                 closed = own_slot.changes != slot
                 words.inflight_since_ns = began
                 words.inflight_op = number
