@@ -26,7 +26,7 @@ WINDOWS = 100_000
 
 def cell_runner(stop: Callable[[], bool]) -> CellRunner:
     small = plan(["launch"], ["spin"])
-    return CellRunner(small.victims, small.aggressor_sets, "sim", Options(rings=False), stop)
+    return CellRunner(small.victims, small.aggressor_sets, "sim", Options(), stop)
 
 
 def measure(cells: CellRunner) -> None:

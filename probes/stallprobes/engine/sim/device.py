@@ -469,7 +469,7 @@ class Simulation:
     """The state that all host threads share: the clock, the profile, the GPUs.
 
     ``staged_tail`` is the last submitted transfer among all staged transfers between two GPUs, which are in one order.
-    ``quit``: the threads are to end. ``rings``: the recent calls of each probe are kept on the board.
+    ``quit``: the threads are to end.
     """
 
     clock: Clock
@@ -481,7 +481,6 @@ class Simulation:
     callback_wake: LatencyDistribution
     staged_tail: Job | None = None
     quit: bool = False
-    rings: bool = True
 
     @property
     def uses_one_gpu(self) -> bool:

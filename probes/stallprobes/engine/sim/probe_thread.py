@@ -189,7 +189,7 @@ class SimProbeThread:
         push, count_due, queue = recorder.push, self._pending_due.append, clock.queue
         due_channel, lead = words.due_channel, words.lead_ns
         gap = round(simulation.profile.locks.loop_ns)
-        timer, rings, traced = simulation.timer, simulation.rings, self._traced
+        timer, traced = simulation.timer, self._traced
         schedule = Schedule(addressof(words), slot=1)
         at, schedule_next, schedule_end = pointer(schedule), core().schedule_next, core().schedule_end
         while not simulation.quit:
@@ -254,8 +254,7 @@ class SimProbeThread:
                         recorder.first(each.label, value)
                 else:
                     count(value)
-                if rings:
-                    push(end, channel, value)
+                push(end, channel, value)
             schedule.end_ns, schedule.measured_end_ns = end, measured_end
             schedule_end(at)
             if measured and first:
