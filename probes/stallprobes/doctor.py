@@ -10,10 +10,10 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 from stallprobes.errors import NvmlUnavailable
-from stallprobes.files.codec import Document, about
+from stallprobes.files.codec import Document
 from stallprobes.machine import fingerprint, gpm, gpu_settings, gpus, nvml, perf_events
 from stallprobes.machine.gpu_settings import GpuSettings
 from stallprobes.machine.libcuda_survey import DriverReport
@@ -74,7 +74,8 @@ class Diagnosis(Document):
     """Output of `stallscope doctor --json`: diagnosis of driver, CUDA and host setup."""
 
     schema: Literal["stallscope.doctor/1"]
-    level: Annotated[Level, about("That of the worst finding.")]
+    level: Level
+    """That of the worst finding."""
     findings: tuple[Finding, ...]
 
 

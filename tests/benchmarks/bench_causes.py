@@ -48,7 +48,7 @@ _AT_ONCE, _ONE_BY_ONE, _RECORDED = "run", "screen", "recorded"
 def truth(aggressors: Sequence[str], seed: int) -> Blame:
     """What blame finds of the mixture."""
     victims, probes = [list(map(parse_probe, names)) for names in (VICTIMS, aggressors)]
-    session = Session([*victims, *probes], backend=SIM, options=Options(seed=seed, rings=False))
+    session = Session([*victims, *probes], backend=SIM, options=Options(seed=seed))
     session.start()
     try:
         session.set_running(list(VICTIMS))

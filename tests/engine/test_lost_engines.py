@@ -130,7 +130,8 @@ def test_an_engine_that_is_stopped_is_not_silent(monkeypatch: pytest.MonkeyPatch
     session = Session([host_probe("a")], "sim")
     answered: list[bool] = []
     session._process = Stopped(lambda: answered.append(True))  # type: ignore[assignment]
-    session._await_answer(lambda: bool(answered), 0.001)
+    monkeypatch.setattr(session._inbox, "wait", lambda *_: None)
+    session._await_answer(lambda: bool(answered))
     session._process = None
 
 

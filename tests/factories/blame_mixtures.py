@@ -64,7 +64,7 @@ class Mixture:
 
     def session(self, seed: int, backend: str = "sim") -> Session:
         """A session of the mixture in which the victim runs."""
-        options = Options(seed=seed, rings=False)
+        options = Options(seed=seed)
         session = Session([self.victim, *self.aggressors], backend=backend, options=options)
         session.start()
         for probe in self.aggressors:

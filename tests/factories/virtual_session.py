@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -16,7 +16,7 @@ from stallprobes.engine.board import Board
 from stallprobes.engine.main import VIRTUAL_STEP_NS
 from stallprobes.engine.session import Session
 from stallprobes.engine.sim.backend import SimBackend
-from stallprobes.errors import BackendError, EngineFailed, Stopped
+from stallprobes.errors import BackendError, EngineFailed
 from stallprobes.live import capture
 from stallprobes.matrix.check import cell_runner
 from stallprobes.measurement import measure
@@ -28,11 +28,6 @@ class VirtualSession(Session):
 
     new_backend: ClassVar[Callable[[], SimBackend]] = SimBackend
     _simulated: SimBackend | None = None
-    resident: Any = None
-
-    @staticmethod
-    def _stop() -> bool:
-        return False
 
     def start(self, timeout: float | None = None) -> Mapping[str, object]:
         """Prepare the simulated GPU; raises what Session.start raises."""
@@ -46,8 +41,6 @@ class VirtualSession(Session):
             self._simulated.start()
             if self.options.timeline:
                 self.switch_timeline(True)
-            if self._resident is not None:
-                self.resident = self._resident(self)  # type: ignore[arg-type]
         except BackendError as error:
             self.stop()
             raise EngineFailed(error.exit_code, error.sentence) from error
@@ -68,24 +61,14 @@ class VirtualSession(Session):
         return self.timeline_status()
 
     def run_for(self, seconds: float) -> None:
-        """Advance the simulation in the steps of the engine. Raises Stopped while a resident is called."""
+        """Advance the simulation in the steps of the engine."""
         assert self._simulated is not None
-        if self._stop():
-            raise Stopped
         left = round(seconds * 1e9)
         while left > 0:
             step = min(left, VIRTUAL_STEP_NS)
             self._simulated.advance(step)
             self._inbox.probe_failures += self._simulated.poll()
             left -= step
-
-    def call_resident(self, method: str, *arguments: object, stop: Callable[[], bool] = lambda: False) -> Any:
-        """Call a resident's method, which calls ``stop`` before each step."""
-        self._stop = stop  # type: ignore[method-assign]
-        try:
-            return getattr(self.resident, method)(*arguments)
-        finally:
-            del self._stop
 
     def stop(self) -> None:
         simulated, self._simulated = self._simulated, None

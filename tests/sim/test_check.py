@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import pytest
 
-from factories.virtual_session import VirtualSession, virtual_sessions
+from factories.virtual_session import virtual_sessions
 from stallprobes.engine.backend import Options
 from stallprobes.errors import EngineFailed
 from stallprobes.latency.ratio import Quantile
@@ -289,8 +289,7 @@ def test_a_window_in_which_the_check_was_suspended_is_rejected(monkeypatch: pyte
         cell_runner.CellRunner(small.victims, small.aggressor_sets, "sim", Options(), lambda: False) as cells,
     ):
         # As on a GPU: the board's time runs on while the check is stopped.
-        assert isinstance(cells.session, VirtualSession)
-        monkeypatch.setattr(cells.session.resident, "_virtual", False)
+        monkeypatch.setattr(cells._measurer, "_virtual", False)
         usual = cells.session.run_for
         suspended_s: list[float] = []
         monkeypatch.setattr(

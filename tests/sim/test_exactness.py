@@ -11,7 +11,6 @@ import pytest
 
 from factories.simulated_machine import CALL, SimulatedMachine, at_us, machine, p50_us
 from stallprobes.catalog import Placement, entries
-from stallprobes.engine.sim.batch import IterationBatch
 from stallprobes.engine.sim.sampling import QUANTILES, UNIT_BITS, LatencyDistribution, RandomStream, lognormal_factors
 from stallprobes.model import MS, SECONDARY, Channel, Kind, Phase, Probe
 from stallprobes.native.layouts.board import ProbeState
@@ -61,27 +60,6 @@ def test_a_pattern_of_several_threads_gives_the_same_samples_however_the_time_is
 def test_samples_do_not_depend_on_how_the_time_is_cut() -> None:
     whole = run(machine(*probes()), 60 * MS)
     assert whole == run(machine(*probes()), *[1_234_567] * 48, 60 * MS - 48 * 1_234_567)
-
-
-@pytest.mark.parametrize("recent_calls", [True, False])
-@pytest.mark.parametrize("name", ["nvml-poll", "context-sync", "alloc-async", "stream-churn", "host"])
-def test_many_turns_at_once_are_the_same_as_one_by_one(
-    monkeypatch: pytest.MonkeyPatch, name: str, recent_calls: bool
-) -> None:
-    """Beside a victim that takes the same locks, and aggressors that drag."""
-
-    def everything() -> list[object]:
-        others = [entries()[other].probe() for other in ("launch", "h2d-pinned-large")]
-        made = machine(entries()[name].probe(period_ns=0), *others, rings=recent_calls)
-        found = run(made, 3 * MS, 20 * MS)
-        parts = made.board.snapshot().probes
-        return [found, [(part.iterations, part.heartbeat_ns, part.in_flight, part.channels) for part in parts.values()]]
-
-    at_once = everything()
-    taken = []
-    monkeypatch.setattr(IterationBatch, "run", lambda *_: taken.append(1))
-    assert at_once == everything()
-    assert taken
 
 
 def test_another_seed_gives_other_samples_of_the_same_spread() -> None:

@@ -24,7 +24,6 @@ def count_each(writer: HistogramWriter, values: list[int]) -> None:
 WAYS: dict[str, Callable[[HistogramWriter, list[int]], None]] = {
     "each": count_each,
     "list": lambda writer, values: writer.count_list((0, 1), values),
-    "array": lambda writer, values: writer.count_all((0, 1), np.array(values, dtype=np.int64)),
 }
 
 

@@ -72,7 +72,7 @@ def medians(aggressor: str | None) -> dict[str, float]:
     probes = [entries()[name].probe() for name in VICTIMS]
     others: list[Probe] = [] if aggressor is None else [entries()[aggressor].probe()]
     # Some 200 calls of each victim are enough for a median.
-    made = machine(*probes, *others, rings=False)
+    made = machine(*probes, *others)
     made.switch(True)
     made.advance(20 * MS)
     seen = made.window(200 * MS)

@@ -26,13 +26,13 @@ RELEASE = Op("cuMemRelease", (Load(HANDLE),))
 
 @cache
 def windows(variant: str) -> Mapping[str, Window]:
-    return machine(*PATTERN.variant(variant).probes, rings=False).run(NS)
+    return machine(*PATTERN.variant(variant).probes).run(NS)
 
 
 @cache
 def alone() -> Mapping[str, Window]:
     victims = [probe for probe in PATTERN.variants[0].probes if probe.role is Role.VICTIM]
-    return machine(*victims, rings=False).run(NS)
+    return machine(*victims).run(NS)
 
 
 def tail(variant: str, victim: str) -> float:

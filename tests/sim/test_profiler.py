@@ -32,7 +32,7 @@ ENABLE, FLUSH, FINALIZE, REGISTER = (
 
 @cache
 def windows(variant: str) -> Mapping[str, Window]:
-    return machine(*PATTERN.variant(variant).probes, rings=False).run(NS)
+    return machine(*PATTERN.variant(variant).probes).run(NS)
 
 
 def added_us(variant: str, victim: str, q: float = 50) -> float:
@@ -72,7 +72,7 @@ def launches(*placements: Placement, attached_call_us: str = "100") -> tuple[Sim
     """Launches in ``placements``, and a profiler that is switched off."""
     victims = [entries()["launch"].probe(where, name=f"launch {n}") for n, where in enumerate(placements)]
     settings = {"attached_call_us": attached_call_us}
-    made = machine(entries()["profiler-ended"].probe(), *victims, rings=False, sim_set=settings)
+    made = machine(entries()["profiler-ended"].probe(), *victims, sim_set=settings)
     made.switch(True, [victim.name for victim in victims])
     made.advance(20 * MS)
     return made, [victim.name for victim in victims]
@@ -103,7 +103,7 @@ def test_copies_of_every_kind_take_longer() -> None:
     profiled = [Op("cupti:cuptiActivityEnable", (10,)), Op("native:sleep", (50 * MS,), phase=None)]
     profile = program_probe("profile", profiled, context=None)
     for name in names:
-        made = machine(entries()[name].probe(), profile, rings=False, sim_set={"profiled_call_us": "500"})
+        made = machine(entries()[name].probe(), profile, sim_set={"profiled_call_us": "500"})
         made.switch(True, [name])
         made.advance(20 * MS)
         before = p50_us(made.window(30 * MS)[name])

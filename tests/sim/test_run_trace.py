@@ -14,7 +14,6 @@ import stallprobes
 from factories import command_line
 from factories.chrome_traces import read_chrome_trace
 from factories.virtual_session import virtual_sessions
-from stallprobes.engine.backend import Options
 from stallprobes.errors import FileNotWritten
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
@@ -45,8 +44,6 @@ def titled() -> list[TitledTrace]:
 def result(sessions: None, titled: list[TitledTrace]) -> RunResult:
     """A run of two variants with a trace of their last 0.6 s."""
     variants = ("secondary-alone", "kernel-other-context")
-    # Without rings nothing could be traced.
-    options = Options(rings=False)
     return stallprobes.run(
         "secondary-context-d2d",
         variants=variants,
@@ -54,7 +51,6 @@ def result(sessions: None, titled: list[TitledTrace]) -> RunResult:
         backend="sim",
         trace_seconds=0.6,
         traced=titled.append,
-        options=options,
     )
 
 

@@ -36,13 +36,13 @@ NS = 500 * MS
 @cache
 def windows(pattern: str, variant: str) -> Mapping[str, Window]:
     """The windows of a variant with everything on. The first 0.1 s pass before."""
-    return machine(*patterns()[pattern].variant(variant).probes, rings=False).run(NS)
+    return machine(*patterns()[pattern].variant(variant).probes).run(NS)
 
 
 @cache
 def alone(pattern: str) -> Mapping[str, Window]:
     """The windows of the victims of a pattern with no aggressor on."""
-    made = machine(*patterns()[pattern].variants[0].probes, rings=False)
+    made = machine(*patterns()[pattern].variants[0].probes)
     made.switch(True, [probe.name for probe in made.probes if probe.role.value == "victim"])
     made.advance(100 * MS)
     return made.window(NS)
@@ -63,7 +63,7 @@ def test_three_threads_delay_each_other_a_little() -> None:
 
     def launches(threads: int) -> tuple[float, float]:
         probes = [entries()["launch"].probe(name=f"{one}", period_ns=20_000 + 700 * one) for one in range(threads)]
-        seen = machine(*probes, rings=False).run(50 * MS)
+        seen = machine(*probes).run(50 * MS)
         middle, tail = (sum(at_us(seen[probe.name], q) for probe in probes) / threads for q in (50, 99))
         return middle, tail
 
@@ -121,7 +121,7 @@ def test_event_records_wait_for_no_launch_of_another_stream() -> None:
     """On an H200 p99 1.3 us beside 15 threads that launch most of the time, where a launch takes 140."""
     event = entries()["event"].probe(period_ns=50_000)
     storm = [replace(probe, period_ns=2 * MS) for probe in parse_probes("launch-burst-x15")]
-    made = machine(event, *storm, rings=False)
+    made = machine(event, *storm)
     made.switch(True)
     made.advance(5 * MS)
     assert at_us(made.window(30 * MS)["event"], 99, RECORD) < 2
@@ -131,7 +131,7 @@ def test_the_lock_of_launches_belongs_to_a_context() -> None:
     def launches(placement: Placement) -> float:
         victim = entries()["launch"].probe(placement, period_ns=20_000)
         settings = {"submit_share": "1"}
-        made = machine(victim, *parse_probes("launch-burst-x16"), rings=False, sim_set=settings)
+        made = machine(victim, *parse_probes("launch-burst-x16"), sim_set=settings)
         made.switch(True)
         made.advance(20 * MS)
         return at_us(made.window(200 * MS)[victim.name], 99)
@@ -157,7 +157,7 @@ def test_a_launch_waits_for_the_kernels_before_blocking_events_in_its_hardware_q
     assert 9_000 < statistics.median(at_us(one, 90, WAIT) for one in threads) < 20_000
     assert median("event-poll-storm", "blocking-x16", "d2h-pinned", WAIT) < 1.1
     probes = patterns()["event-poll-storm"].variant("blocking-x16").probes
-    many = machine(*probes, rings=False, sim_set={"hardware_queues": "32"}).run(NS)
+    many = machine(*probes, sim_set={"hardware_queues": "32"}).run(NS)
     assert p50_us(many["launch"], WAIT) < 10
     assert 4_000 < p50_us(many["event-block-x16 3"], WAIT) < 4_200
 
@@ -166,7 +166,7 @@ def test_the_cost_of_polling_grows_with_the_threads_and_is_a_parameter() -> None
     launch = entries()["launch"].probe(period_ns=100_000)
 
     def calls(name: str, **settings: str) -> float:
-        return p50_us(machine(launch, *parse_probes(name), sim_set=settings, rings=False).run(50 * MS)["launch"])
+        return p50_us(machine(launch, *parse_probes(name), sim_set=settings).run(50 * MS)["launch"])
 
     one, many = calls("event-poll-x2"), calls("event-poll-x16")
     assert 1.05 < many / one < 1.4
@@ -178,8 +178,7 @@ def test_how_soon_a_thread_notices_the_end_of_its_kernel() -> None:
     """By polling within a query, with pauses within a pause and the timer's delay, asleep after a wake-up."""
     kernel = 4_000.0
     polled, paused, slept = (
-        machine(entries()[name].probe(), rings=False).run(NS)[name]
-        for name in ("event-poll", "event-backoff", "event-block")
+        machine(entries()[name].probe()).run(NS)[name] for name in ("event-poll", "event-backoff", "event-block")
     )
     assert kernel < p50_us(polled, WAIT) < kernel + 20
     assert p50_us(polled, WAIT) < p50_us(slept, WAIT) < kernel + 100

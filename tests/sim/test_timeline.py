@@ -8,11 +8,10 @@ from itertools import pairwise
 import pytest
 
 from factories.simulated_machine import SimulatedMachine, machine
-from factories.timeline_values import ContextTenure, GpuInterval, HostCall, TimelineSnapshot, snapshot_of
+from factories.timeline_values import ContextTenure, GpuInterval, TimelineSnapshot, snapshot_of
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
-from stallprobes.engine.sim.batch import IterationBatch
 from stallprobes.engine.timeline.reader import read_rows
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe
@@ -244,17 +243,6 @@ def test_off_leaves_no_trace_and_on_again_continues() -> None:
     made.backend.switch_timeline(True)
     made.advance(10 * MS)
     assert len(timeline(made).intervals) > count
-
-
-def test_calls_that_were_computed_together_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run() -> list[HostCall]:
-        _, seen = traced(probe("stream-churn", period_ns=0), ns=5 * MS)
-        return [call for call in seen.calls if call.iteration > 0]
-
-    together = run()
-    monkeypatch.setattr(IterationBatch, "run", lambda *_: False)
-    assert together == run()
-    assert len(together) > 100
 
 
 def test_the_timeline_of_an_engine_is_switched_and_read_by_its_session() -> None:

@@ -46,7 +46,6 @@ class Options:
     - ``profile``: name of a profile, or path of a TOML file. None: the default profile.
     - ``seed``: seed of the random latencies; the same seed gives the same samples.
     - ``sim_set``: profile parameters to override, by name, as text.
-    - ``rings``: whether the board keeps the recent calls of each probe. False is faster.
     - ``paced``: whether virtual time follows the wall clock. False: time passes only in ``Session.run_for``.
     """
 
@@ -54,7 +53,6 @@ class Options:
     profile: str | None = None
     seed: int = 1
     sim_set: Mapping[str, str] = field(default_factory=dict)
-    rings: bool = True
     paced: bool = False
     watchdog_ns: int = 250 * MS
     max_memory: int = GIB

@@ -25,7 +25,6 @@ class Inbox:
         self.fatal: protocol.Failed | None = None
         self.probe_failures: list[ProbeFailure] = []
         self.advanced = 0
-        self.returned: protocol.ResidentReturned | None = None
         self.timeline = OFF
         self.timeline_switch = 0
         self.ended = False
@@ -46,8 +45,6 @@ class Inbox:
                     self.probe_failures.append(message)
                 case protocol.Advance(number):
                     self.advanced = number
-                case protocol.ResidentReturned():
-                    self.returned = message
                 case protocol.TimelineChanged(number, status):
                     self.timeline_switch, self.timeline = number, status
             self._changed.notify_all()

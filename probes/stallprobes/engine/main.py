@@ -27,10 +27,9 @@ from typing import NoReturn
 from stallprobes.engine import protocol
 from stallprobes.engine.backend import Backend
 from stallprobes.engine.board import Board, BoardLayout
-from stallprobes.engine.resident import LocalControl
 from stallprobes.engine.second_process import SecondProcess, limited, own_probes
 from stallprobes.engine.slots import SlotThread, SlotWriter
-from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Stopped, Unsupported, kind_and_text
+from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupported, kind_and_text
 from stallprobes.model import MS, Process
 from stallprobes.native.layouts.board import EngineState
 
@@ -100,14 +99,11 @@ class EngineServer:
         self._connection = connection
         self._start = start
         self._board = board
-        self._inbox: queue.SimpleQueue[
-            protocol.Advance | protocol.CallResident | protocol.SwitchTimeline | protocol.Stop
-        ] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[protocol.Advance | protocol.SwitchTimeline | protocol.Stop] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._slots: SlotThread | None = None
         self._second: SecondProcess | None = None
         self._running = False
-        self._resident: object = None
         # The number of the last switch of the timeline, and of the last one that was answered.
         self._switched = 0
         self._answered = 0
@@ -136,7 +132,6 @@ class EngineServer:
             if self._second is not None:
                 self._second.await_ready()
             if backend.virtual:
-                self._create_resident(backend)
                 _relax_collection()
             if self._slots is not None:
                 self._slots.start()
@@ -179,8 +174,6 @@ class EngineServer:
                 return
             if isinstance(message, protocol.SwitchTimeline):
                 self._switch_timeline(backend, message)
-            elif isinstance(message, protocol.CallResident):
-                self._call_resident(message)
             elif message is not None:
                 self._pass(backend, message.ns)
                 self._send(message)
@@ -198,20 +191,6 @@ class EngineServer:
             backend.advance(step)
             left -= step
             self._poll(backend)
-
-    def _create_resident(self, backend: Backend) -> None:
-        def advance(ns: int) -> None:
-            self._pass(backend, ns)
-            if self._stopping.is_set():
-                raise Stopped
-
-        if self._start.resident is not None:
-            self._resident = self._start.resident(LocalControl(self._board, advance))
-
-    def _call_resident(self, message: protocol.CallResident) -> None:
-        with contextlib.suppress(Stopped):
-            value = getattr(self._resident, message.method)(*message.arguments)
-            self._send(protocol.ResidentReturned(value))
 
     def _poll(self, backend: Backend) -> None:
         self._write_heartbeat(None)

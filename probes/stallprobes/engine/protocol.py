@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stallprobes.engine.backend import Options, ProbeFailure
-from stallprobes.engine.resident import ResidentFactory
 from stallprobes.model import Probe, Process
 from stallprobes.records.timeline import TimelineStatus
 
@@ -19,14 +18,12 @@ from stallprobes.records.timeline import TimelineStatus
 class Start:
     """To the engine, first message: prepare ``probes`` on ``backend`` and start their threads.
 
-    ``resident`` makes the resident of an engine with virtual time, None for none. ``process`` is the receiver, which
-    prepares the probes that name it; the engine starts the other process.
+    ``process`` is the receiver, which prepares the probes that name it; the engine starts the other process.
     """
 
     probes: tuple[Probe, ...]
     backend: str
     options: Options
-    resident: ResidentFactory | None = None
     process: Process = Process.ENGINE
 
 
@@ -36,14 +33,6 @@ class Advance:
 
     number: int
     ns: int
-
-
-@dataclass(frozen=True)
-class CallResident:
-    """To an engine with a resident: call its ``method``, then answer ResidentReturned."""
-
-    method: str
-    arguments: tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -88,13 +77,6 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class ResidentReturned:
-    """From the engine: a resident's method has returned ``value``."""
-
-    value: object
-
-
-@dataclass(frozen=True)
 class TimelineChanged:
     """From the engine: the timeline's state. ``number`` is the number of the last SwitchTimeline that took effect."""
 
@@ -102,6 +84,6 @@ class TimelineChanged:
     status: TimelineStatus
 
 
-ToEngine = Start | Advance | CallResident | SwitchTimeline | Stop
+ToEngine = Start | Advance | SwitchTimeline | Stop
 # A ProbeFailure: the probe stopped with an error, and the other probes continue.
-FromEngine = Ready | Refused | Failed | ProbeFailure | Advance | ResidentReturned | TimelineChanged
+FromEngine = Ready | Refused | Failed | ProbeFailure | Advance | TimelineChanged

@@ -13,17 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from stallprobes.engine import protocol
 from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.inbox import Inbox
 from stallprobes.engine.process import EngineProcess, SpareEngine
-from stallprobes.engine.resident import ResidentFactory
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows, read_losses, read_rows
-from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, NoTimeline, Stopped, reason_of
+from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, NoTimeline, reason_of
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe
@@ -39,8 +38,7 @@ _TIMELINE_S = 10.0
 # Longest time (s) without a change of the engine's heartbeat while a session waits for the engine's answer. After this
 # time, the session raises EngineFailed.
 _SILENCE_S = 30.0
-# Period (s) at which a session checks two conditions. During a call in the engine's process: whether the caller of the
-# session wants to stop. While a signal has stopped the engine: whether the engine runs again.
+# Period (s) at which a session checks whether an engine that a signal has stopped runs again.
 _STOP_STEP_S = 0.05
 # Period (s) at which a session checks whether GPU records have arrived. The engine asks CUPTI for GPU records every 10
 # ms.
@@ -64,13 +62,11 @@ class Session:
         gpu: str | None = None,
         options: Options | None = None,
         spare: SpareEngine | None = None,
-        resident: ResidentFactory | None = None,
     ) -> None:
         """Create a session; ``start`` starts it.
 
         ``backend`` is "cuda", "sim" or "host". ``gpu`` overrides the one in ``options``. ``spare`` is an engine
         process to take over if it is of the same backend; one that is killed before it is ready is replaced.
-        ``resident``, for virtual time only and picklable, makes the object whose methods ``call_resident`` calls.
         Raises ValueError if two probes have the same name.
         """
         self.probes = tuple(probes)
@@ -79,7 +75,6 @@ class Session:
         self.options = given if gpu is None else replace(given, gpu=gpu)
         self.info: Mapping[str, object] = {}
         self._spare = spare
-        self._resident = resident
         self._layout = BoardLayout.of(self.probes)
         self._owner = os.getpid()
         self._inbox = Inbox()
@@ -150,9 +145,7 @@ class Session:
         )
         self._finalizers[0].atexit = False
         try:
-            self._process.connect(
-                protocol.Start(self.probes, self.backend, self.options, self._resident), self._inbox.put
-            )
+            self._process.connect(protocol.Start(self.probes, self.backend, self.options), self._inbox.put)
             self.info = self._inbox.await_ready(self._process, timeout)
         except OSError as error:
             self._kill()
@@ -330,24 +323,6 @@ class Session:
         """True if a signal has stopped the engine."""
         return self._process is not None and self.alive and self._process.is_stopped
 
-    def call_resident(self, method: str, *arguments: object, stop: Callable[[], bool] = lambda: False) -> Any:
-        """The result of a resident's method; arguments and result are pickled.
-
-        Raises Stopped once ``stop()`` is True, with which the session must end, and EngineLost or EngineFailed as
-        soon as the engine has ended.
-        """
-        self._raise_if_gone()
-        if stop():
-            raise Stopped
-        if self._process is not None:
-            self._process.send(protocol.CallResident(method, arguments))
-        self._await_answer(lambda: self._inbox.returned is not None or stop(), _STOP_STEP_S)
-        self._raise_if_gone()
-        returned, self._inbox.returned = self._inbox.returned, None
-        if returned is None:
-            raise Stopped
-        return returned.value
-
     @property
     def alive(self) -> bool:
         """True if the engine runs and has reported no fatal error."""
@@ -434,15 +409,15 @@ class Session:
         if name not in self._layout.names:
             raise KeyError(name)
 
-    def _await_answer(self, wanted: Callable[[], bool], step_s: float = 1.0) -> None:
-        """Wait until ``wanted()`` holds, which is asked every ``step_s``.
+    def _await_answer(self, wanted: Callable[[], bool]) -> None:
+        """Wait until ``wanted()`` holds.
 
         Raises EngineFailed if the engine's heartbeat does not change, unless a signal has stopped the engine.
         """
         beat, silent_s = -1, 0.0
         while not wanted() and self.alive:
             before = time.monotonic()
-            self._inbox.wait(wanted, step_s)
+            self._inbox.wait(wanted, 1.0)
             now = self._heartbeat()
             silent = now == beat and not self.is_stopped
             silent_s = silent_s + time.monotonic() - before if silent else 0.0

@@ -7,9 +7,15 @@ enums, tuples, mappings and what JSON has. Limits and decimals are annotations o
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from itertools import pairwise
 from mmap import mmap
 from types import UnionType
 from typing import Annotated, Any, Self, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
@@ -241,8 +247,38 @@ def attributes(value: object, kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def schema(kind: Any) -> dict[str, Any]:
-    """The JSON Schema of the type ``kind``."""
-    return msgspec.json.schema(kind, schema_hook=_schema)
+    """The JSON Schema of the type ``kind``, with the docstrings of members as their descriptions."""
+    derived = msgspec.json.schema(kind, schema_hook=_schema)
+    kinds = {each.__name__: each for each in _kinds(msgspec.Struct)}
+    for component in derived.get("$defs", {}).values():
+        if (owner := kinds.get(component.get("title", "").partition("[")[0])) is not None:
+            members = dict(zip(owner.__struct_fields__, owner.__struct_encode_fields__, strict=True))
+            for base in reversed(owner.__mro__):
+                for name, text in _docstrings(base.__module__).get(base.__name__, {}).items():
+                    component["properties"][members[name]]["description"] = text
+    return derived
+
+
+def _kinds(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    """All classes that are derived from ``base``."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
+
+
+@cache
+def _docstrings(module: str) -> dict[str, dict[str, str]]:
+    """The docstrings below the members of the classes of a module, by class and member."""
+    found: dict[str, dict[str, str]] = {}
+    with suppress(OSError, TypeError):
+        for statement in ast.parse(inspect.getsource(import_module(module))).body:
+            if isinstance(statement, ast.ClassDef):
+                members = found[statement.name] = {}
+                for field, text in pairwise(statement.body):
+                    match field, text:
+                        case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(docstring))):
+                            members[name] = " ".join(docstring.split())
+    return found
 
 
 @cache

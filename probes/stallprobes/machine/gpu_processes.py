@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from stallprobes.errors import NvmlUnavailable, reason_of
-from stallprobes.files.codec import Document, Natural, Positive, Text, about
+from stallprobes.files.codec import Document, Natural, Positive, Text
 from stallprobes.machine import nvml, processes
 from stallprobes.machine.processes import PROC, ProcessStatus
 
@@ -79,35 +79,33 @@ _Percent = Annotated[int, Meta(ge=0, le=100)]
 class GpuUse(Document):
     """Use of one GPU by a process."""
 
-    gpu: Annotated[Natural, about("NVML's index; without NVML the number of the device /dev/nvidiaN.")]
+    gpu: Natural
+    """NVML's index; without NVML the number of the device /dev/nvidiaN."""
     memory_bytes: Natural | None
     # NVML has samples of processes that worked: 0 is for one without beside others, and on an idle GPU.
-    utilization_percent: Annotated[
-        _Percent | None,
-        about(
-            "NVML's share of its last sample, of at most a second, in which the SMs worked for the process; null where "
-            "NVML has none: in MIG mode, before its first sample, and of processes known by their open devices."
-        ),
-    ]
+    utilization_percent: _Percent | None
+    """NVML's share of its last sample, of at most a second, in which the SMs worked for the process; null where NVML
+    has none: in MIG mode, before its first sample, and of processes known by their open devices."""
 
 
 class ListedProcess(Document):
     """A process that uses GPUs."""
 
     pid: Positive
-    start_ticks: Annotated[
-        Natural | None,
-        about(
-            "Its start, in clock ticks since boot: no later process with the same pid has it. null if it is not "
-            "visible here."
-        ),
-    ]
-    user: Annotated[Text | None, about("null if the process is not visible here.")]
-    command: Annotated[Text | None, about("The command with its arguments, cut after 4096 bytes.")]
-    kinds: Annotated[tuple[ContextKind, ...], about("Of its contexts, by NVML's lists; empty for open devices.")]
+    start_ticks: Natural | None
+    """Its start, in clock ticks since boot: no later process with the same pid has it. null if it is not visible
+    here."""
+    user: Text | None
+    """null if the process is not visible here."""
+    command: Text | None
+    """The command with its arguments, cut after 4096 bytes."""
+    kinds: tuple[ContextKind, ...]
+    """Of its contexts, by NVML's lists; empty for open devices."""
     gpus: tuple[GpuUse, ...]
-    own: Annotated[bool, about("It was started by the stallscope that made this list.")]
-    refusal: Annotated[Text | None, about("Why it cannot be attached and what to do, a sentence; null if it can.")]
+    own: bool
+    """It was started by the stallscope that made this list."""
+    refusal: Text | None
+    """Why it cannot be attached and what to do, a sentence; null if it can."""
 
     @property
     def visible(self) -> bool:
@@ -177,12 +175,13 @@ class ProcessesDocument(Document):
     process that made the list is left out."""
 
     schema: Literal["stallscope.processes/2"]
-    at: Annotated[Text, Meta(description="Time of the list, UTC.", extra_json_schema={"format": "date-time"})]
-    source: Annotated[
-        ProcessSource, about("nvml: NVML lists them. devices: they have /dev/nvidia* open, and NVML lists none.")
-    ]
+    at: Annotated[Text, Meta(extra_json_schema={"format": "date-time"})]
+    """Time of the list, UTC."""
+    source: ProcessSource
+    """nvml: NVML lists them. devices: they have /dev/nvidia* open, and NVML lists none."""
     gpus: tuple[GpuOfList, ...]
-    problems: Annotated[tuple[Text, ...], about("A sentence for whatever could not be read.")]
+    problems: tuple[Text, ...]
+    """A sentence for whatever could not be read."""
     processes: tuple[ListedProcess, ...]
 
     @classmethod

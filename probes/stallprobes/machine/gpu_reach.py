@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from stallprobes.errors import MalformedJson
 from stallprobes.files import codec, user_state
-from stallprobes.files.codec import Document, Text, about
+from stallprobes.files.codec import Document, Text
 
 # Schema of a calibration, with the number of its version.
 SCHEMA: Final = "stallscope.calibration/1"
@@ -45,14 +45,16 @@ class Calibration(Document):
     """What the units of a GPU reach, as `stallscope calibrate` measures it and `watch` uses it."""
 
     schema: Literal["stallscope.calibration/1"]
-    gpu: Annotated[Text, about("Model of the GPU, as NVML names it.")]
-    uuid: Annotated[Text, about("UUID of the GPU; empty for a model.")]
-    driver: Annotated[Text, about("Version of the driver.")]
-    date: Annotated[Text, about("Day of the measurement, as in 2026-11-30.")]
-    reached: Annotated[
-        dict[str, Annotated[float, Meta(ge=0, le=1e9)]],
-        about("Largest use of each unit as a share of its peak, and most traffic over PCIe (MiB/s), by counter."),
-    ]
+    gpu: Text
+    """Model of the GPU, as NVML names it."""
+    uuid: Text
+    """UUID of the GPU; empty for a model."""
+    driver: Text
+    """Version of the driver."""
+    date: Text
+    """Day of the measurement, as in 2026-11-30."""
+    reached: dict[str, Annotated[float, Meta(ge=0, le=1e9)]]
+    """Largest use of each unit as a share of its peak, and most traffic over PCIe (MiB/s), by counter."""
 
     @property
     def measures(self) -> Mapping[str, float]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from stallprobes.files.codec import Document, Rounded, Text, about
+from stallprobes.files.codec import Document, Rounded, Text
 from stallprobes.machine.telemetry import TelemetrySnapshot
 
 # Largest number of telemetry snapshots that the summary of a GPU's state keeps. Above this number, every second kept
@@ -27,14 +27,20 @@ class GpuState(Document):
     sm_clock_mhz: tuple[float, float] | None
     power_w: tuple[_Watts, _Watts] | None
     performance_states: tuple[Text, ...]
-    utilisation_percent: Annotated[_Median | None, about("Share of the time with a kernel on the GPU, of any size.")]
+    utilisation_percent: _Median | None
+    """Share of the time with a kernel on the GPU, of any size."""
     pcie_to_gpu_kb_s: _Median | None
     pcie_from_gpu_kb_s: _Median | None
-    sm_active_percent: Annotated[_Median | None, about("Share of the SMs with a warp on them, mean over the time.")]
-    sm_occupancy_percent: Annotated[_Median | None, about("Warps on the SMs as a share of those that fit.")]
-    tensor_percent: Annotated[_Median | None, about("Share of the time in which the tensor cores work.")]
-    fp32_percent: Annotated[_Median | None, about("Share of the time in which the FP32 pipe works.")]
-    dram_percent: Annotated[_Median | None, about("Share of the memory's bandwidth that is used.")]
+    sm_active_percent: _Median | None
+    """Share of the SMs with a warp on them, mean over the time."""
+    sm_occupancy_percent: _Median | None
+    """Warps on the SMs as a share of those that fit."""
+    tensor_percent: _Median | None
+    """Share of the time in which the tensor cores work."""
+    fp32_percent: _Median | None
+    """Share of the time in which the FP32 pipe works."""
+    dram_percent: _Median | None
+    """Share of the memory's bandwidth that is used."""
     nvlink_to_gpu_mb_s: _Median | None
     nvlink_from_gpu_mb_s: _Median | None
 

@@ -22,20 +22,18 @@ Fingerprint = Annotated[
 class Origin(Document, kw_only=True):
     """What was measured, when, and on which machine."""
 
-    backend: Annotated[Backend, about("simulated: a model, no GPU. host: probes without CUDA.")]
-    profile: Annotated[Text | None, about("Profile of the simulated GPU; null on a real GPU.")] = None
-    started_at: Annotated[
-        Text,
-        Meta(
-            description="ISO 8601 with UTC offset; of a merged check, the earliest.",
-            extra_json_schema={"format": "date-time"},
-        ),
-    ]
-    timeline: Annotated[bool, about("Whether the timeline was on, which adds to each call.")] = False
-    interrupted: Annotated[bool, about("Whether it was stopped early; it then has what was measured.")] = False
-    fingerprint: Annotated[
-        Fingerprint, about("In a merged check, the values common to all hosts; the others are null.")
-    ]
+    backend: Backend
+    """simulated: a model, no GPU. host: probes without CUDA."""
+    profile: Text | None = None
+    """Profile of the simulated GPU; null on a real GPU."""
+    started_at: Annotated[Text, Meta(extra_json_schema={"format": "date-time"})]
+    """ISO 8601 with UTC offset; of a merged check, the earliest."""
+    timeline: bool = False
+    """Whether the timeline was on, which adds to each call."""
+    interrupted: bool = False
+    """Whether it was stopped early; it then has what was measured."""
+    fingerprint: Fingerprint
+    """In a merged check, the values common to all hosts; the others are null."""
 
     @property
     def simulated(self) -> bool:

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from stallprobes.errors import MalformedJson
 from stallprobes.files import codec
-from stallprobes.files.codec import Document, Figure, Nanoseconds, Natural, Positive, Text, about
+from stallprobes.files.codec import Document, Figure, Nanoseconds, Natural, Positive, Text
 from stallprobes.latency.histogram import MOST, Histogram, HistogramBlock, Int64s
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.latency.window import ChannelMap, Window
@@ -66,16 +66,12 @@ Pairs = Annotated[list[tuple[Natural, Positive]], Meta(max_length=BUCKETS)]
 class CheckHistogram(Struct, frozen=True, forbid_unknown_fields=True):
     """Histogram of a channel."""
 
-    max_ns: Annotated[Natural, about("Exact maximum; it lies in the highest bucket or above.")]
+    max_ns: Natural
+    """Exact maximum; it lies in the highest bucket or above."""
     # Decoded many at a time.
-    histogram: Annotated[
-        Raw,
-        Meta(
-            description="[[lower bound of the bucket in ns, count], ...], ascending; 64 buckets per octave. The counts "
-            "of a cell sum to at most 2**53.",
-            extra_json_schema=codec.schema(Pairs),
-        ),
-    ]
+    histogram: Annotated[Raw, Meta(extra_json_schema=codec.schema(Pairs))]
+    """[[lower bound of the bucket in ns, count], ...], ascending; 64 buckets per octave. The counts of a cell sum to at
+    most 2**53."""
 
 
 Histograms = Annotated[dict[str, CheckHistogram], Meta(extra_json_schema=_CHANNELS)]
@@ -84,12 +80,17 @@ Histograms = Annotated[dict[str, CheckHistogram], Meta(extra_json_schema=_CHANNE
 class CheckRepeat(Document):
     """One measurement of a cell; in a merged check, that of one host."""
 
-    host: Annotated[Text, about("Name of one of hosts; empty for a check of one machine.")]
-    calls: Annotated[Natural, about("Iterations of the victim that ended in the window.")]
+    host: Text
+    """Name of one of hosts; empty for a check of one machine."""
+    calls: Natural
+    """Iterations of the victim that ended in the window."""
     window_ns: Nanoseconds
-    channels: Annotated[Histograms, about("Histograms while the aggressor runs.")]
-    before: Annotated[Histograms, about("Baseline right before; empty in the column quiet.")]
-    after: Annotated[Histograms, about("Baseline right after; empty in the column quiet.")]
+    channels: Histograms
+    """Histograms while the aggressor runs."""
+    before: Histograms
+    """Baseline right before; empty in the column quiet."""
+    after: Histograms
+    """Baseline right after; empty in the column quiet."""
 
     @classmethod
     def of_repeat(cls, repeat: Repeat) -> CheckRepeat:
@@ -112,36 +113,30 @@ class CheckRepeat(Document):
 class CheckFigures(Document):
     """Percentiles of a channel in all repeats."""
 
-    source: Annotated[
-        Source,
-        about(
-            "How it is measured. host: clock of the host around the call. events: pairs of CUDA events. timeline: "
-            "records of the GPU's work."
-        ),
-    ]
+    source: Source
+    """How it is measured. host: clock of the host around the call. events: pairs of CUDA events. timeline: records of
+    the GPU's work."""
     p50_ns: Nanoseconds | None
     baseline_p50_ns: Nanoseconds | None
-    ratio_p50: Annotated[Figure | None, about("Ratio to the baseline.")]
+    ratio_p50: Figure | None
+    """Ratio to the baseline."""
     detectable_p50: Detectable | None
     p99_ns: Nanoseconds | None
     baseline_p99_ns: Nanoseconds | None
-    ratio_p99: Annotated[Figure | None, about("Ratio to the baseline.")]
+    ratio_p99: Figure | None
+    """Ratio to the baseline."""
     detectable_p99: Detectable | None
-    calls: Annotated[Natural, about("Count of the histogram, without the baseline.")]
+    calls: Natural
+    """Count of the histogram, without the baseline."""
 
 
 class CheckCell(CellHead, kw_only=True):
     """A victim with an aggressor."""
 
-    figures: Annotated[
-        dict[str, CheckFigures],
-        Meta(
-            description="All repeats combined, for readers. Derived from the histograms; recomputed when the file is "
-            "read.",
-            extra_json_schema=_CHANNELS,
-        ),
-    ]
-    repeats: Annotated[list[CheckRepeat], about("The measurements of the cell; in a merged check, one per host.")]
+    figures: Annotated[dict[str, CheckFigures], Meta(extra_json_schema=_CHANNELS)]
+    """All repeats combined, for readers. Derived from the histograms; recomputed when the file is read."""
+    repeats: list[CheckRepeat]
+    """The measurements of the cell; in a merged check, one per host."""
 
 
 class CheckDocument(CheckHead, Generic[CellForm], kw_only=True, tag_field="schema", tag=CHECK_SCHEMA):
@@ -150,22 +145,14 @@ class CheckDocument(CheckHead, Generic[CellForm], kw_only=True, tag_field="schem
     but newline and tab."""
 
     timeline_status: TimelineSummary | UnsetType = UNSET
-    detectable: Annotated[Sensitivities | None, about("Derived; computed again when the file is read.")]
+    detectable: Sensitivities | None
+    """Derived; computed again when the file is read."""
     spread: PercentileSpreads | None
-    reference: Annotated[
-        Unusual | None,
-        about(
-            "What is unusual compared with recorded checks of other machines; null without a reference, and in a saved "
-            "check."
-        ),
-    ]
-    cells: Annotated[
-        list[CellForm],
-        Meta(
-            max_length=MOST_CELLS,
-            description="All chosen cells, measured or not; each pair of row and column once.",
-        ),
-    ]
+    reference: Unusual | None
+    """What is unusual compared with recorded checks of other machines; null without a reference, and in a saved
+    check."""
+    cells: Annotated[list[CellForm], Meta(max_length=MOST_CELLS)]
+    """All chosen cells, measured or not; each pair of row and column once."""
 
 
 # Document of a check.

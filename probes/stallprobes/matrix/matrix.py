@@ -16,7 +16,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from stallprobes.files.codec import Document, Integer, Nanoseconds, Natural, Seconds, Text, about
+from stallprobes.files.codec import Document, Integer, Nanoseconds, Natural, Seconds, Text
 from stallprobes.files.tables import HtmlCell, Record, aligned, html_table
 from stallprobes.latency.columns import latency_columns
 from stallprobes.latency.histogram import Histogram
@@ -117,14 +117,17 @@ class HostStatus(Document):
 
     host: Text
     status: Status
-    reason: Annotated[Text, about("Reason where the status is not ok, else empty.")] = ""
+    reason: Text = ""
+    """Reason where the status is not ok, else empty."""
 
 
 class CellPlace(Document):
     """The place of a cell."""
 
-    row: Annotated[Text, about("Name of the victim.")]
-    column: Annotated[Text, about("Name of the aggressor column.")]
+    row: Text
+    """Name of the victim."""
+    column: Text
+    """Name of the aggressor column."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -135,20 +138,18 @@ class CellPlace(Document):
 class CellHead(CellPlace):
     """What is known of a victim with an aggressor, without the measurements."""
 
-    status: Annotated[
-        Status,
-        about(
-            "starved: fewer than 3 calls returned in 0.5 s. unsupported: this machine cannot run it. invalid: it ran, "
-            "and the result does not count. missing: not reached before an interrupt."
-        ),
-    ]
-    reason: Annotated[str | None, about("Reason for the status; in a merged check, that of each of hosts.")] = None
+    status: Status
+    """starved: fewer than 3 calls returned in 0.5 s. unsupported: this machine cannot run it. invalid: it ran, and the
+    result does not count. missing: not reached before an interrupt."""
+    reason: str | None = None
+    """Reason for the status; in a merged check, that of each of hosts."""
     verdicts: tuple[Verdict, ...] = ()
-    in_flight_ns: Annotated[
-        Nanoseconds | None, about("Longest age of a call that had not returned at the end of a window.")
-    ] = None
-    in_flight_op: Annotated[Text | None, about("Function of that call.")] = None
-    hosts: Annotated[tuple[HostStatus, ...], about("Hosts of a merged check whose status is not ok.")] = ()
+    in_flight_ns: Nanoseconds | None = None
+    """Longest age of a call that had not returned at the end of a window."""
+    in_flight_op: Text | None = None
+    """Function of that call."""
+    hosts: tuple[HostStatus, ...] = ()
+    """Hosts of a merged check whose status is not ok."""
 
 
 class Cell(CellHead, eq=False, dict=True):
@@ -250,34 +251,32 @@ class LostEngine:
 class CheckOrigin(Origin, kw_only=True):
     """What was checked, when, by which program."""
 
-    program: Annotated[
-        Text, about("Version of stallscope; of a merged check, all versions, separated by commas and spaces.")
-    ] = ""
-    seconds: Annotated[Seconds, about("Duration of the check; of a merged check, the longest.")]
+    program: Text = ""
+    """Version of stallscope; of a merged check, all versions, separated by commas and spaces."""
+    seconds: Seconds
+    """Duration of the check; of a merged check, the longest."""
 
 
 class CheckHead(CheckOrigin, kw_only=True):
     """A check without its cells."""
 
-    sim_seed: Annotated[Integer | None, about("Seed of the simulated GPU; null on a real GPU.")] = None
-    seed: Annotated[Integer, about("Seed of the measurement order; of a merged check, that of the first one.")]
-    quick: Annotated[bool, about("Whether it was a quick check, with fewer calls per cell.")] = False
-    repeats: Annotated[
-        Natural,
-        about(
-            "Number of repeats of a cell that every cell has unless the check was interrupted; cells that gain "
-            "precision by additional repeats have more."
-        ),
-    ]
-    pace_ns: Annotated[Natural, about("Time between two scheduled calls of a victim.")]
-    hosts: Annotated[
-        Mapping[Annotated[str, Meta(min_length=1, max_length=1024)], Fingerprint],
-        about("Fingerprint of each host of a merged check, by host name; empty for a check of one machine."),
-    ] = {}
-    rows: Annotated[tuple[MatrixRow, ...], Meta(max_length=MOST_LINES, description="The victims; each name is unique.")]
-    columns: Annotated[
-        tuple[MatrixColumn, ...], Meta(max_length=MOST_LINES, description="The aggressors; each name is unique.")
-    ]
+    sim_seed: Integer | None = None
+    """Seed of the simulated GPU; null on a real GPU."""
+    seed: Integer
+    """Seed of the measurement order; of a merged check, that of the first one."""
+    quick: bool = False
+    """Whether it was a quick check, with fewer calls per cell."""
+    repeats: Natural
+    """Number of repeats of a cell that every cell has unless the check was interrupted; cells that gain precision by
+    additional repeats have more."""
+    pace_ns: Natural
+    """Time between two scheduled calls of a victim."""
+    hosts: Mapping[Annotated[str, Meta(min_length=1, max_length=1024)], Fingerprint] = {}
+    """Fingerprint of each host of a merged check, by host name; empty for a check of one machine."""
+    rows: Annotated[tuple[MatrixRow, ...], Meta(max_length=MOST_LINES)]
+    """The victims; each name is unique."""
+    columns: Annotated[tuple[MatrixColumn, ...], Meta(max_length=MOST_LINES)]
+    """The aggressors; each name is unique."""
 
 
 class Matrix(CheckHead, eq=False, weakref=True, kw_only=True):

@@ -30,7 +30,6 @@ from stallprobes.files.codec import (
     Ratio,
     Seconds,
     Text,
-    about,
     brief,
 )
 from stallprobes.latency.ratio import Quantile
@@ -114,32 +113,29 @@ class ReferenceFingerprint(Document):
 class ReferenceCheck(Document):
     """One check of a reference."""
 
-    started_at: Annotated[Text, about("ISO 8601.")]
-    seconds: Annotated[Seconds, about("Duration.")]
+    started_at: Text
+    """ISO 8601."""
+    seconds: Seconds
+    """Duration."""
     repeats: Natural
-    cpus: Annotated[Natural | None, about("Number of CPUs.")]
+    cpus: Natural | None
+    """Number of CPUs."""
 
 
 class ReferenceRow(MatrixRow):
     """A victim."""
 
-    baseline_ns: Annotated[
-        Mapping[Phase, Nanoseconds],
-        about("Median over the checks of the victim's median latency with no aggressor, by phase."),
-    ]
+    baseline_ns: Mapping[Phase, Nanoseconds]
+    """Median over the checks of the victim's median latency with no aggressor, by phase."""
 
 
 class ReferenceCell(CellPlace):
     """A victim with an aggressor."""
 
-    checks: Annotated[
-        Mapping[CellState, Positive],
-        about("Number of checks by the state of the cell; a check that did not measure it is not counted."),
-    ]
-    ratios: Annotated[
-        Mapping[Phase, Mapping[Quantile, RatioRange]],
-        about("Smallest and largest ratio to the baseline among the checks, by phase and percentile."),
-    ]
+    checks: Mapping[CellState, Positive]
+    """Number of checks by the state of the cell; a check that did not measure it is not counted."""
+    ratios: Mapping[Phase, Mapping[Quantile, RatioRange]]
+    """Smallest and largest ratio to the baseline among the checks, by phase and percentile."""
 
     @property
     def measured(self) -> int:
@@ -164,11 +160,10 @@ class UnusualCell(CellPlace):
 
     phase: Phase
     quantile: Quantile
-    ratio: Annotated[Ratio | None, about("Ratio to the baseline here; null for a call in flight.")]
-    there: Annotated[
-        RatioRange | None,
-        about("Smallest and largest ratio among the checks of the reference; null where no call returned."),
-    ]
+    ratio: Ratio | None
+    """Ratio to the baseline here; null for a call in flight."""
+    there: RatioRange | None
+    """Smallest and largest ratio among the checks of the reference; null where no call returned."""
 
     @property
     def distance(self) -> float:
@@ -182,22 +177,31 @@ class UnusualCell(CellPlace):
 class Unusual(Document, kw_only=True):
     """What is unusual in a check, by a reference; the clearest cells first."""
 
-    name: Annotated[Text, about("Name of the reference.")]
+    name: Text
+    """Name of the reference."""
     gpu: Text
     driver: Text
     machines: Positive
-    checks: Annotated[Positive, about("Number of checks of the reference.")]
-    first: Annotated[Text, about("Date of the first check of the reference.")]
-    last: Annotated[Text, about("Date of its last check.")]
-    compared: Annotated[Natural, about("Number of cells that were compared.")]
-    absent: Annotated[Natural, about("Number of cells that the reference does not have.")]
-    disagreed: Annotated[Natural, about("Number of cells on which its checks disagree.")]
-    unjudged: Annotated[Natural, about("Number of cells that this check did not judge.")]
-    differences: Annotated[tuple[Difference, ...], about("Differences of the machines; the reference is the old one.")]
-    stalled_here: Annotated[tuple[UnusualCell, ...], about("Cells that stall here and in no check of the reference.")]
-    stalled_there: Annotated[
-        tuple[UnusualCell, ...], about("Cells that stall in every check of the reference and not here.")
-    ]
+    checks: Positive
+    """Number of checks of the reference."""
+    first: Text
+    """Date of the first check of the reference."""
+    last: Text
+    """Date of its last check."""
+    compared: Natural
+    """Number of cells that were compared."""
+    absent: Natural
+    """Number of cells that the reference does not have."""
+    disagreed: Natural
+    """Number of cells on which its checks disagree."""
+    unjudged: Natural
+    """Number of cells that this check did not judge."""
+    differences: tuple[Difference, ...]
+    """Differences of the machines; the reference is the old one."""
+    stalled_here: tuple[UnusualCell, ...]
+    """Cells that stall here and in no check of the reference."""
+    stalled_there: tuple[UnusualCell, ...]
+    """Cells that stall in every check of the reference and not here."""
 
 
 class ReferenceComparison(Unusual, eq=False, kw_only=True):
@@ -216,10 +220,13 @@ class Reference(Document, eq=False, dict=True, kw_only=True, tag_field="schema",
     """Recorded checks of one model of GPU with one driver, against which stallscope names what is unusual. Keys ending
     in _ns are nanoseconds."""
 
-    name: Annotated[Name, about("Name of the reference.")]
-    pace_ns: Annotated[Natural, about("Period of the victims.")]
+    name: Name
+    """Name of the reference."""
+    pace_ns: Natural
+    """Period of the victims."""
     fingerprint: ReferenceFingerprint
-    machines: Annotated[Positive, about("Number of machines.")]
+    machines: Positive
+    """Number of machines."""
     checks: Annotated[tuple[ReferenceCheck, ...], Meta(min_length=1)]
     rows: tuple[ReferenceRow, ...]
     columns: tuple[MatrixColumn, ...]

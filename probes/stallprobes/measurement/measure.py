@@ -97,7 +97,7 @@ def run(
     settings = replace(options or Options(), together=plan.together)
     others: tuple[str, ...] = ()
     if trace_s is not None:
-        settings = replace(settings, timeline=True, rings=True)
+        settings = replace(settings, timeline=True)
         others = other_processes(settings.gpu, survey) if backend == "cuda" else ()
     clock = RunClock(plan, progress, stop, trace_s, others)
     measured: list[_Measured] = []

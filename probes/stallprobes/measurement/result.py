@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from msgspec import UNSET, UnsetType
 
-from stallprobes.files.codec import Document, Integer, Latency, Natural, Positive, Seconds, Text, about, brief
+from stallprobes.files.codec import Document, Integer, Latency, Natural, Positive, Seconds, Text, brief
 from stallprobes.files.tables import HtmlCell, Record, aligned, html_table
 from stallprobes.latency.columns import latency_columns
 from stallprobes.latency.histogram import Histogram
@@ -39,24 +39,20 @@ _STATES = {VerdictKind.HOST: "slower", VerdictKind.FAILED: "failed"}
 class RunFigures(Document):
     """Latencies of a channel."""
 
-    source: Annotated[
-        Source,
-        about(
-            "How it is measured. host: clock of the host around the call. events: pairs of CUDA events. timeline: "
-            "records of the GPU's work."
-        ),
-    ]
+    source: Source
+    """How it is measured. host: clock of the host around the call. events: pairs of CUDA events. timeline: records of
+    the GPU's work."""
     count: Natural
-    first_ns: Annotated[Latency | None, about("The first call, which is not in the histogram.")]
+    first_ns: Latency | None
+    """The first call, which is not in the histogram."""
     p50_ns: Latency | None
     p90_ns: Latency | None
     p99_ns: Latency | None
-    p999_ns: Annotated[Latency | None, about("null for fewer than 1000 values.")]
+    p999_ns: Latency | None
+    """null for fewer than 1000 values."""
     max_ns: Latency | None
-    histogram: Annotated[
-        list[tuple[Natural, Positive]],
-        about("[[lower bound of the bucket in ns, count], ...], ascending; 64 buckets per octave."),
-    ]
+    histogram: list[tuple[Natural, Positive]]
+    """[[lower bound of the bucket in ns, count], ...], ascending; 64 buckets per octave."""
 
     def __repr__(self) -> str:
         return brief(self, "count", "p50_ns", "p99_ns", "max_ns")
@@ -105,29 +101,32 @@ class RunProbe(Document):
 
     name: Text
     title: Text
-    entry: Annotated[Text, about("Name in the catalogue.")]
+    entry: Text
+    """Name in the catalogue."""
     role: Role
     context: Text
     stream: Text
-    state: Annotated[
-        Literal["quiet", "drift", "unsteady", "slower", "STALLED", "STARVED", "running", "off", "failed", "n/a"],
-        about("That of the worst verdict on a victim or the host control; n/a without a verdict."),
-    ]
-    calls: Annotated[Natural, about("Iterations that ended in the window.")]
-    starved: Annotated[bool, about("Fewer than 3 calls returned in 0.5 s although more were due.")]
-    in_flight_ns: Annotated[Latency | None, about("Age of the call in flight at the end of the window.")]
+    state: Literal["quiet", "drift", "unsteady", "slower", "STALLED", "STARVED", "running", "off", "failed", "n/a"]
+    """That of the worst verdict on a victim or the host control; n/a without a verdict."""
+    calls: Natural
+    """Iterations that ended in the window."""
+    starved: bool
+    """Fewer than 3 calls returned in 0.5 s although more were due."""
+    in_flight_ns: Latency | None
+    """Age of the call in flight at the end of the window."""
     in_flight_op: Text | None
-    error: Annotated[Text | None, about("Op, return code and CUDA's text if an error stopped the probe.")]
+    error: Text | None
+    """Op, return code and CUDA's text if an error stopped the probe."""
     window_s: Seconds
-    period_ns: Annotated[Natural, about("Time between scheduled starts; 0 means back to back.")]
-    baseline_period_ns: Annotated[
-        Natural, about("The same in the baseline, where calls that are made after idle times have their usual period.")
-    ]
-    gpu_starts: Annotated[
-        Natural | None, about("Starts that the GPU counted in the window, if the program counts them.")
-    ]
+    period_ns: Natural
+    """Time between scheduled starts; 0 means back to back."""
+    baseline_period_ns: Natural
+    """The same in the baseline, where calls that are made after idle times have their usual period."""
+    gpu_starts: Natural | None
+    """Starts that the GPU counted in the window, if the program counts them."""
     phases: dict[Phase, RunFigures]
-    baseline: Annotated[dict[Phase, RunFigures], about("The same probe with no aggressor running.")]
+    baseline: dict[Phase, RunFigures]
+    """The same probe with no aggressor running."""
     ops: tuple[RunOp, ...]
 
     def __repr__(self) -> str:
@@ -198,8 +197,10 @@ class RunSpread(PercentileSpreads):
     """Variation of the machine with no aggressor running: the highest over the lowest percentile of the windows of the
     baseline (0.25 s each), of the probe that varies most."""
 
-    probe: Annotated[Text | None, about("Victim whose p50 varies most.")] = None
-    phase: Annotated[Phase | None, about("Phase whose p50 varies most.")] = None
+    probe: Text | None = None
+    """Victim whose p50 varies most."""
+    phase: Phase | None = None
+    """Phase whose p50 varies most."""
 
 
 class RunVariant(Document, kw_only=True):
@@ -209,11 +210,16 @@ class RunVariant(Document, kw_only=True):
     variant: Text
     kind: Kind
     status: Literal["ok", "unsupported", "invalid"]
-    reason: Annotated[Text | None, about("Reason why it is unsupported or invalid.")]
-    baseline_s: Annotated[Seconds, about("Length of the baseline.")]
-    window_s: Annotated[Seconds, about("Length of the window with the aggressors running.")]
-    slots: Annotated[bool, about("Whether victims of different contexts ran in slots, one context at a time.")]
-    together: Annotated[bool, about("Whether --together switched slots off.")]
+    reason: Text | None
+    """Reason why it is unsupported or invalid."""
+    baseline_s: Seconds
+    """Length of the baseline."""
+    window_s: Seconds
+    """Length of the window with the aggressors running."""
+    slots: bool
+    """Whether victims of different contexts ran in slots, one context at a time."""
+    together: bool
+    """Whether --together switched slots off."""
     probes: tuple[RunProbe, ...]
     verdicts: tuple[Verdict, ...]
     blame: Blame | None
@@ -281,8 +287,10 @@ class RunResult(Origin, kw_only=True, tag_field="schema", tag=RUN_SCHEMA):
     """Output of `stallscope run --json`. Latencies are nanoseconds (keys ending in _ns); null means unknown or too few
     values."""
 
-    seed: Annotated[Integer | None, about("Seed of the simulated GPU; null on a real GPU.")]
-    seconds: Annotated[Seconds, about("Requested window length per variant.")]
+    seed: Integer | None
+    """Seed of the simulated GPU; null on a real GPU."""
+    seconds: Seconds
+    """Requested window length per variant."""
     timeline_status: TimelineSummary | UnsetType = UNSET
     variants: tuple[RunVariant, ...]
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
-from stallprobes.files.codec import Document, Name, Text, about
+from stallprobes.files.codec import Document, Name, Text
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.records.libcupti import version_text
 from stallprobes.records.timeline import TimelineLosses, TimelineStatus
@@ -24,14 +24,15 @@ KindWord = Annotated[str, Meta(pattern=f"^({'|'.join(_KINDS)})$", extra_json_sch
 class TimelineSummary(Document):
     """How the timeline was recorded; only where it was on."""
 
-    library: Annotated[
-        Name,
-        about("CUDA version of libcupti, or simulated; several of a merged result are separated with commas."),
-    ]
-    kinds: Annotated[tuple[KindWord, ...], about("Kinds of records.")]
-    note: Annotated[Text | None, about("What is missing, and why.")]
+    library: Name
+    """CUDA version of libcupti, or simulated; several of a merged result are separated with commas."""
+    kinds: tuple[KindWord, ...]
+    """Kinds of records."""
+    note: Text | None
+    """What is missing, and why."""
     losses: TimelineLosses
-    context_switches: Annotated[bool, about("Whether it was recorded which context had the graphics engine.")] = False
+    context_switches: bool = False
+    """Whether it was recorded which context had the graphics engine."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

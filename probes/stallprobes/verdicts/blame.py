@@ -10,7 +10,7 @@ from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from stallprobes.catalog import UNKNOWN_CAUSE, cause
-from stallprobes.files.codec import Document, Latency, Natural, Ratio, Rounded, Seconds, Share, Text, about
+from stallprobes.files.codec import Document, Latency, Natural, Ratio, Rounded, Seconds, Share, Text
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Channel, Phase, Probe
 from stallprobes.units import duration_ns, times
@@ -91,16 +91,14 @@ class AggressorBlame(Document):
     """An aggressor's part in a figure of a victim."""
 
     aggressor: Text
-    alone_ns: Annotated[Latency | None, about("With only this aggressor on.")]
-    without_ns: Annotated[Latency | None, about("With only this aggressor off.")]
-    share: Annotated[
-        Interval | None,
-        about(
-            "Share of the delay, 1 for all of it, with its 95 % interval: the mean of what the aggressor adds when it "
-            "starts alone and of what ends when it stops, 0 if it shortens the delay, scaled so that the shares of all "
-            "add up to 1. null where nothing is slower."
-        ),
-    ]
+    alone_ns: Latency | None
+    """With only this aggressor on."""
+    without_ns: Latency | None
+    """With only this aggressor off."""
+    share: Interval | None
+    """Share of the delay, 1 for all of it, with its 95 % interval: the mean of what the aggressor adds when it starts
+    alone and of what ends when it stops, 0 if it shortens the delay, scaled so that the shares of all add up to 1. null
+    where nothing is slower."""
     conclusion: Conclusion
 
 
@@ -109,13 +107,17 @@ class FigureBlame(Document):
 
     probe: Text
     phase: Phase
-    op: Annotated[Text | None, about("Label of the operation; null for all operations of the phase.")]
+    op: Text | None
+    """Label of the operation; null for all operations of the phase."""
     quantile: Quantile
-    off_ns: Annotated[Latency, about("With all aggressors off.")]
-    on_ns: Annotated[Latency, about("With all aggressors on.")]
+    off_ns: Latency
+    """With all aggressors off."""
+    on_ns: Latency
+    """With all aggressors on."""
     outcome: BlameOutcome
     aggressors: tuple[AggressorBlame, ...]
-    ratio: Annotated[Ratio, about("All on over all off.")] = 0.0
+    ratio: Ratio = 0.0
+    """All on over all off."""
     sentence: Text = ""
 
     def __post_init__(self) -> None:
@@ -141,14 +143,12 @@ class Blame(Document):
     """The experiment that switched each aggressor on and off."""
 
     aggressors: Annotated[tuple[Text, ...], Meta(min_length=1)]
-    rounds: Annotated[
-        Natural, about("Each measures all off, all on, each alone and each off; later ones only what is undecided.")
-    ]
+    rounds: Natural
+    """Each measures all off, all on, each alone and each off; later ones only what is undecided."""
     seconds: Annotated[Seconds, Rounded(3)]
     figures: tuple[FigureBlame, ...]
-    idle: Annotated[
-        tuple[Text, ...], about("Aggressors that did not run in some of the windows in which they were on.")
-    ] = ()
+    idle: tuple[Text, ...] = ()
+    """Aggressors that did not run in some of the windows in which they were on."""
 
     @property
     def victims(self) -> tuple[str, ...]:

@@ -56,28 +56,30 @@ class Verdict(Document):
 
     probe: Text
     phase: Phase | None
-    quantile: Annotated[Quantile, about("The figure that is compared.")]
+    quantile: Quantile
+    """The figure that is compared."""
     baseline_ns: Latency | None
     now_ns: Latency | None
     ratio: Ratio | None
     kind: Annotated[VerdictKind, _KIND]
-    head: Annotated[Text, about("What was measured.")]
+    head: Text
+    """What was measured."""
     cause: Text = ""
     remedy: Text = ""
     proof: Annotated[Proof, _PROOF] = Proof.NONE
-    host: Annotated[Text, about("Name of one of hosts in a merged check, else empty.")] = ""
-    range_ns: Annotated[
-        tuple[Latency, Latency] | None,
-        about("Lowest and highest percentile of the baseline's seconds, where they are known."),
-    ] = None
+    host: Text = ""
+    """Name of one of hosts in a merged check, else empty."""
+    range_ns: tuple[Latency, Latency] | None = None
+    """Lowest and highest percentile of the baseline's seconds, where they are known."""
     detectable: Detectable | None = None
-    label: Annotated[Text, about("The operation that the figure is of; empty for all operations of the phase.")] = ""
+    label: Text = ""
+    """The operation that the figure is of; empty for all operations of the phase."""
     short_cause: Text = ""
     short_remedy: Text = ""
-    aggressors: Annotated[
-        tuple[Text, ...], about("Aggressors that the cause names; where it is open, those that may be it.")
-    ] = ()
-    sentence: Annotated[Text, about("Host in a merged check, head and cause.")] = ""
+    aggressors: tuple[Text, ...] = ()
+    """Aggressors that the cause names; where it is open, those that may be it."""
+    sentence: Text = ""
+    """Host in a merged check, head and cause."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.files.codec import Document, Share, Unsigned, about
+from stallprobes.files.codec import Document, Share, Unsigned
 from stallprobes.native.layouts.watch_file import NODE_RECORD_NS, RANGE_NS, RECORD_NS
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
@@ -44,23 +42,19 @@ class AttachingCost(Document):
     """Cost of attaching to a process that ran."""
 
     pid: Unsigned
-    stopped_ns: Annotated[
-        Unsigned,
-        about("For so long, one of its threads was stopped to load the library; 0 where that was there already."),
-    ]
-    held_up_ns: Annotated[Unsigned, about("A call was held up for so long at most when the recording began or ended.")]
-    after_low: Annotated[Share, about("By this share of its time the process stays slower until it ends: computed.")]
-    after_high: Annotated[Share, about("The upper limit of that, for calls; 0 where the process has ended.")]
-    graphs: Annotated[
-        bool, about("Whether it instantiates graphs, which takes longer from then on: 0.6 to 2.4 µs for each node.")
-    ]
-    profiler: Annotated[
-        bool,
-        about(
-            "Whether a second libcupti recorded work beside the program's own: the program's profiler gets no records "
-            "from then on."
-        ),
-    ] = False
+    stopped_ns: Unsigned
+    """For so long, one of its threads was stopped to load the library; 0 where that was there already."""
+    held_up_ns: Unsigned
+    """A call was held up for so long at most when the recording began or ended."""
+    after_low: Share
+    """By this share of its time the process stays slower until it ends: computed."""
+    after_high: Share
+    """The upper limit of that, for calls; 0 where the process has ended."""
+    graphs: bool
+    """Whether it instantiates graphs, which takes longer from then on: 0.6 to 2.4 µs for each node."""
+    profiler: bool = False
+    """Whether a second libcupti recorded work beside the program's own: the program's profiler gets no records from
+    then on."""
 
 
 class WatchCost(Document, kw_only=True):
@@ -71,23 +65,19 @@ class WatchCost(Document, kw_only=True):
     """
 
     low: Share
-    high: Annotated[
-        Share,
-        about(
-            "With low the range in which it can be. With comparisons, low is the lower end of their 95 % interval, and "
-            "high adds the time inside callbacks, which work of the GPU may hide."
-        ),
-    ]
-    compared: Annotated[
-        Unsigned, about("Comparisons of windows with records and without; 0: computed from calls and records instead.")
-    ]
-    recorded: Annotated[Share, about("The share of time in which work of the GPU was recorded.")]
-    followed: Annotated[Share, about("The share of time in which launches and other frequent calls were followed.")]
-    budget: Annotated[Share, about("What watching may cost (--cost); 1: no limit.")]
-    graphs: Annotated[
-        Share,
-        about("The part of high that CUPTI adds to launches and instantiations of graphs, with records and without."),
-    ] = 0.0
+    high: Share
+    """With low the range in which it can be. With comparisons, low is the lower end of their 95 % interval, and high
+    adds the time inside callbacks, which work of the GPU may hide."""
+    compared: Unsigned
+    """Comparisons of windows with records and without; 0: computed from calls and records instead."""
+    recorded: Share
+    """The share of time in which work of the GPU was recorded."""
+    followed: Share
+    """The share of time in which launches and other frequent calls were followed."""
+    budget: Share
+    """What watching may cost (--cost); 1: no limit."""
+    graphs: Share = 0.0
+    """The part of high that CUPTI adds to launches and instantiations of graphs, with records and without."""
 
 
 def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:

@@ -128,13 +128,12 @@ class SimBackend:
             raise BackendError(EXIT_USAGE, str(error)) from error
         check_profilers(probes, options)
         self._simulation = simulation = Simulation.of(profile)
-        simulation.rings = options.rings
         memory_bytes = simulation.gpus[0].free_bytes
         self._sensors = GpuSensors(simulation.gpus[0], profile.sensors, simulation.clock.now)
         board.header.sensors[: len(SENSORS)] = self._sensors.numbers
         self._machine = machine = SimMachine(simulation, options.watchdog_ns, options.max_memory)
         self._board = board
-        self._timeline = SimTimeline(board, simulation.gpus, options.rings, timeline_refusal(probes))
+        self._timeline = SimTimeline(board, simulation.gpus, timeline_refusal(probes))
         for_each(probes, lambda probe: self._threads.append(machine.thread(probe, board[probe.name], options.seed)))
         self._slots = SlotWriter(probes, board, options.together)
         board.header.clock_ns = simulation.clock.now

@@ -25,24 +25,12 @@ EPOCH_NS = 1_000_000_000
 NEVER = 1 << 62
 
 
-class DueEvent(simpy.Event):  # type: ignore[misc]
-    """An event that is due a time after its creation, SimPy's Timeout without its checks."""
-
-    def __init__(self, clock: Clock, ns: int) -> None:
-        """The event is due ``ns`` from now."""
-        self.env = clock
-        self.callbacks: list[Callable[[Any], object]] = []
-        self._value = None
-        self._ok = True
-        heappush(clock._queue, (clock.now + ns, NORMAL, next(clock._eid), self))
-
-
 @dataclass(slots=True, eq=False)
 class Sleep:
     """An entry of the queue: ``process`` continues. Not an event, since nothing else can wait for it."""
 
     process: ClockProcess
-    send: Callable[[Any], Any]
+    _value: None = None
 
 
 class ClockProcess(simpy.Process):  # type: ignore[misc]
@@ -56,7 +44,7 @@ class ClockProcess(simpy.Process):  # type: ignore[misc]
         """Run ``generator`` from now on."""
         self._send = generator.send
         # The process waits for one event at a time, so that one entry serves for all delays.
-        self._sleep = Sleep(self, generator.send)
+        self._sleep = Sleep(self)
         super().__init__(clock, generator)
 
     def _resume(self, event: Any) -> None:
@@ -119,28 +107,11 @@ class Clock(simpy.Environment):  # type: ignore[misc]
             self.schedule(stop, URGENT, until - self.now)
         else:
             stop = until
-        queue, numbers = self._queue, self._eid
         event = None
         while event is not stop:
-            self.now, _, _, event = heappop(queue)
+            self.now, _, _, event = heappop(self._queue)
             if type(event) is Sleep:
-                # ``ClockProcess._resume``, inlined for speed.
-                process, send, value = event.process, event.send, None
-                self._active_proc = process
-                while True:
-                    try:
-                        awaited = send(value)
-                    except StopIteration as end:
-                        process._end(end.value)
-                        break
-                    if type(awaited) is int:
-                        heappush(queue, (self.now + awaited, NORMAL, next(numbers), event))
-                        break
-                    if awaited.callbacks is not None:
-                        awaited.callbacks.append(process._resume)
-                        break
-                    value = awaited._value
-                self._active_proc = None
+                event.process._resume(event)
                 continue
             callbacks, event.callbacks = event.callbacks, None
             for callback in callbacks:
@@ -159,4 +130,4 @@ class Clock(simpy.Environment):  # type: ignore[misc]
 
     def call_at(self, time: int, what: Callable[[Any], None]) -> None:
         """Call ``what`` with the event that fired, at ``time``."""
-        DueEvent(self, time - self.now).callbacks.append(what)
+        simpy.Timeout(self, time - self.now).callbacks.append(what)

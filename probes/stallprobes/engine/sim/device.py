@@ -224,11 +224,7 @@ class SimGpu:
     def lead_ns(self, lead_ns: int, reads: int) -> int:
         """``lead_ns`` (ns), longer while a transfer to the GPU occupies the bus, over which the GPU has to make
         ``reads`` reads of the host's memory before it starts."""
-        to_gpu = self.to_gpu
-        if to_gpu.free_at <= self._clock.now and not to_gpu.staging:
-            # ``CopyEngine.is_busy``, inlined for speed.
-            return lead_ns
-        return lead_ns + reads * self._bus_read_ns if to_gpu.is_busy else lead_ns
+        return lead_ns + reads * self._bus_read_ns if self.to_gpu.is_busy else lead_ns
 
 
 class ContextLocks:
@@ -307,11 +303,6 @@ class GpuContext:
             return ns
         factor = max(own.factor, gpu.factor)
         return round(ns * factor) if factor != 1.0 else ns
-
-    @property
-    def is_slowed(self) -> bool:
-        """True if calls take longer now."""
-        return self.slowdowns.factor != 1.0 or self.gpu.slowdowns.factor != 1.0
 
     def unfinished(self) -> list[Job]:
         """The last job of each stream that is not done.
@@ -395,12 +386,7 @@ class SimStream:
 
     def submit(self, job: Job, *also_after: Job | None) -> None:
         """Submit ``job`` behind everything that CUDA's stream rules require, and behind ``also_after``."""
-        clock, tail = self.clock, self.tail
-        if self._waits_for is None and not self.is_null:
-            # ``unfinished``, inlined for speed.
-            before = [tail] if tail is not None and tail.end > clock.now else []
-        else:
-            before = self.unfinished()
+        clock, before = self.clock, self.unfinished()
         if self.waits or also_after:
             now = clock.now
             for other in (*self.waits, *also_after):
@@ -483,7 +469,7 @@ class Simulation:
     """The state that all host threads share: the clock, the profile, the GPUs.
 
     ``staged_tail`` is the last submitted transfer among all staged transfers between two GPUs, which are in one order.
-    ``quit``: the threads are to end. ``rings``: the recent calls of each probe are kept on the board.
+    ``quit``: the threads are to end.
     """
 
     clock: Clock
@@ -495,7 +481,6 @@ class Simulation:
     callback_wake: LatencyDistribution
     staged_tail: Job | None = None
     quit: bool = False
-    rings: bool = True
 
     @property
     def uses_one_gpu(self) -> bool:

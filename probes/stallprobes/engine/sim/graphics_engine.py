@@ -114,15 +114,6 @@ class GraphicsEngine:
 
     def _remove_finished(self) -> None:
         now = self._clock.now
-        for job in self._running:
-            if job.end <= now:
-                break
-        else:
-            return
-        if len(self._running) == 1:
-            self._running = []
-            self._free = self._threads
-            return
         self._running = [job for job in self._running if job.end > now]
         self._free = self._threads - sum([job.need for job in self._running])
 

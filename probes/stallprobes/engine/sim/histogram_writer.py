@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stallprobes.engine.board import ProbeSection
-from stallprobes.latency.histogram import index, indices, waiting
+from stallprobes.latency.histogram import index, waiting
 from stallprobes.native.layouts.board import SAMPLES, ChannelStats, Sample
-from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
-
-# Number of the last bucket of a latency histogram. The last bucket also counts all values above its upper bound.
-_LAST = BUCKETS - 1
-# Smallest number of a call's delays that numpy adds to a histogram. For fewer delays, a loop is faster. Each iteration
-# that became due during the call has a delay, from the due time to the call's return.
-_MANY_DELAYS = 16
-# Smallest number of values other than delays that numpy adds to a histogram. For fewer values, a loop is faster.
-_MANY_VALUES = 48
+from stallprobes.native.layouts.histogram import BUCKETS
 
 
 class HistogramWriter:
@@ -29,8 +18,7 @@ class HistogramWriter:
         self._part = part
         self.words = part.words
         self._hist = part.hist.reshape(-1).data
-        rows = len(part.stats)
-        self._stats = list((ChannelStats * rows).from_buffer(part.stats.data))
+        self._stats = list((ChannelStats * len(part.stats)).from_buffer(part.stats.data))
         self._samples = (Sample * SAMPLES).from_buffer(part.samples.data)
 
     def count(self, channel: int, value: int) -> None:
@@ -53,51 +41,19 @@ class HistogramWriter:
         sample.value_ns = value
         words.samples = number + 1
 
-    def count_all(self, channels: Iterable[int], values: NDArray[np.int64]) -> None:
-        """Add all ``values`` ns to each of ``channels``."""
-        counts = np.bincount(indices(values), minlength=BUCKETS).astype(np.uint64)
-        self._add_statistics(channels, len(values), int(values.sum()), int(values.max()))
-        for channel in channels:
-            self._part.hist[channel] += counts
-
     def count_list(self, channels: Iterable[int], values: list[int]) -> None:
-        """Add ``values`` ns, at least one, to each of ``channels``; with few of them faster than ``count_all``."""
-        if len(values) >= _MANY_VALUES:
-            self.count_all(channels, np.array(values, dtype=np.int64))
-            return
-        self._add_statistics(channels, len(values), sum(values), max(values))
+        """Add ``values`` ns, at least one, to each of ``channels``."""
+        for channel in channels:
+            stats = self._stats[channel]
+            stats.max_ns = max(stats.max_ns, max(values))
+            stats.count += len(values)
+            stats.sum_ns += sum(values)
         hist = self._hist
         starts = [channel * BUCKETS for channel in channels]
         for value in values:
-            if value >= SUB:
-                # ``histogram.index``, inlined for speed.
-                exponent = value.bit_length() - SUB_BITS - 1
-                bucket = exponent * SUB + (value >> exponent)
-                if bucket > _LAST:
-                    bucket = _LAST
-            else:
-                bucket = max(value, 0)
+            bucket = index(value)
             for start in starts:
                 hist[start + bucket] += 1
-
-    def _add_statistics(self, channels: Iterable[int], number: int, sum_ns: int, max_ns: int) -> None:
-        for channel in channels:
-            stats = self._stats[channel]
-            if max_ns > stats.max_ns:
-                stats.max_ns = max_ns
-            stats.count += number
-            stats.sum_ns += sum_ns
-
-    def push_all(self, ends: NDArray[np.int64], channels: NDArray[np.int64], values: NDArray[np.int64]) -> None:
-        """Append calls to the ring, which keeps the last SAMPLES of them."""
-        head = self.words.samples
-        kept = min(len(ends), SAMPLES)
-        places = (head + np.arange(len(ends) - kept, len(ends))) % SAMPLES
-        samples = self._part.samples
-        samples["end_ns"][places] = ends[-kept:]
-        samples["channel"][places] = channels[-kept:]
-        samples["value_ns"][places] = values[-kept:]
-        self.words.samples = head + len(ends)
 
     def passed(self, channel: int, value: int, period: int) -> None:
         """Count value - period, value - 2 period and so on while above 0."""
@@ -107,8 +63,4 @@ class HistogramWriter:
         stats = self._stats[channel]
         stats.count += number
         stats.sum_ns += number * value - period * (number * (number + 1) // 2)
-        if number < _MANY_DELAYS:
-            for rest in range(value - period, 0, -period):
-                self._hist[channel * BUCKETS + index(rest)] += 1
-            return
         self._part.hist[channel] += waiting(value - period, period)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from stallprobes.engine.sim.clock import NEVER, Call, Process, Wait
+from stallprobes.engine.sim.clock import Call, Process, Wait
 from stallprobes.engine.sim.device import ContextLocks, GpuContext, HostWord, ProcessProfiler, SimStream, Simulation, us
 from stallprobes.engine.sim.jobs import Job, staging_delay_ns
 from stallprobes.engine.sim.locks import Lock
-from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
+from stallprobes.engine.sim.sampling import RandomStream
 from stallprobes.model import Channel, Op
 
 # Result codes of simulated calls, those of the CUDA driver (CUresult).
@@ -64,7 +64,6 @@ class HostThread:
         self._noticed = 0
         # The value of ``_away`` at the last call of each kind.
         self._made: dict[Hashable, tuple[int, int]] = {}
-        self._numbers = self.random.numbers
         self._awake = False
         # What a long sleep before it has added to the last call.
         self._late_ns = 0
@@ -100,13 +99,7 @@ class HostThread:
         It is longer if this thread has slept or waited for long since its last call of the same ``kind`` (by default
         the call itself), because the caches are cold, and while other work keeps the bus busy.
         """
-        if extra_ns:
-            ns = self.base_ns(call, extra_ns)
-        else:
-            # ``LatencyDistribution.draw``, inlined for speed.
-            if not self._numbers:
-                self.random.fill(1)
-            ns = self._costs[call].times_ns[self._numbers.pop()]
+        ns = self.base_ns(call, extra_ns)
         self._late_ns = 0
         if kind is None:
             kind = call
@@ -115,11 +108,7 @@ class HostThread:
             ns += us(self.simulation.profile.locks.cold_first_us) if made is None else self._cold_ns(made)
             self._made[kind] = self._away
         self._awake = True
-        if self.contexts:
-            context = self.contexts[-1]
-            if context.slowdowns.parts or context.gpu.slowdowns.parts:
-                return context.slowed_ns(ns)
-        return ns
+        return self.contexts[-1].slowed_ns(ns) if self.contexts else ns
 
     def _cold_ns(self, made: tuple[int, int]) -> int:
         """The additional time (ns) of a call; its kind was last made when the thread had been away for ``made``."""
@@ -173,43 +162,11 @@ class HostThread:
         self._synchronizations[context.locks] = context.locks.synchronizations
         return round(ns * self.simulation.profile.locks.shared_look)
 
-    def uncontended_latency(self, call: str, *locks: Lock) -> LatencyDistribution | None:
-        """Distribution of the latency of ``call`` while nothing else affects it, else None.
-
-        That is while the caches are warm, ``locks`` are free, and no other work slows calls down.
-        """
-        if self._made.get(call) is not self._away or not self._awake:
-            return None
-        if any(lock.owner is not None or lock.waiting for lock in locks):
-            return None
-        if self.context is not None and self.context.is_slowed:
-            return None
-        return self._costs[call]
-
-    def work_under(self, ns: int, *locks: Lock) -> Wait:
+    def work_under(self, ns: int, *locks: Lock) -> Process:
         """Work for ``ns`` while holding ``locks``, acquired in this order."""
-        clock = self.clock
-        until = clock.now + ns
-        queue = clock.queue
-        if not queue or queue[0][0] > until:
-            for lock in locks:
-                if lock.owner is not None or lock.waiting:
-                    break
-            else:
-                clock.now = until
-                return ()
-        return self._work_under(ns, locks)
-
-    def _work_under(self, ns: int, locks: tuple[Lock, ...]) -> Process:
-        clock = self.clock
-        queue = clock.queue
         for lock in locks:
             yield from lock.acquire(self)
-        until = clock.now + ns
-        if not queue or queue[0][0] > until:
-            clock.now = until
-        elif ns > 0:
-            yield ns
+        yield from self.clock.wait(ns)
         for lock in reversed(locks):
             lock.release()
 
@@ -229,12 +186,7 @@ class HostThread:
                 ns = round(ns * parameters.submit_shared)
             locks.submitter = self
         locks.submitted_ns = clock.now + ns
-        until, queue, own = clock.now + ns, clock.queue, stream.lock
-        free = own.owner is None and lock.owner is None and not own.waiting
-        if free and (not queue or queue[0][0] > until):
-            clock.now = until
-            return ()
-        return self._submit_under(ns, own, lock)
+        return self._submit_under(ns, stream.lock, lock)
 
     def _profiled_ns(self) -> int:
         """The time that a profiler of the process adds to a call, more to the thread's first call in a profile."""
@@ -254,7 +206,7 @@ class HostThread:
         if held_ns < ns:
             yield from self.clock.wait(ns - held_ns)
         self.submits = True
-        yield from self._work_under(held_ns, (context_lock,))
+        yield from self.work_under(held_ns, context_lock)
         self.submits = False
         stream_lock.release()
 
@@ -294,30 +246,15 @@ class HostThread:
             if len(other.pending) >= profile.engine.queue:
                 yield from self.clock.wait(us(profile.locks.full_queue_us))
 
-    def copy_call(self, ns: int, stream: SimStream) -> Wait:
+    def copy_call(self, ns: int, stream: SimStream) -> Process:
         """Spend ``ns`` in the call of an asynchronous copy: pointer lookup, then submission under the context's lock.
 
         The lock of the memory management is released before the context's lock is acquired. A profiler of the process
         makes the call longer.
         """
         ns += self.profiler.added_ns and self._profiled_ns()
-        clock, lock, memory = self.clock, stream.context.lock, stream.context.locks.memory
-        if stream.is_null:
-            return self._copy_on_null(ns, stream)
-        until, queue = clock.now + ns, clock.queue
-        own = stream.lock
-        free = own.owner is None and lock.owner is None and memory.owner is None
-        if free and not own.waiting and not memory.waiting and (not queue or queue[0][0] > until):
-            clock.now = until
-            return ()
-        return self._copy_call(ns, stream)
-
-    def _copy_on_null(self, ns: int, stream: SimStream) -> Process:
-        yield from self._pass_streams(stream)
-        yield from self._copy_call(ns, stream)
-
-    def _copy_call(self, ns: int, stream: SimStream) -> Process:
         lock, memory = stream.context.lock, stream.context.locks.memory
+        yield from self.pass_streams(stream)
         yield from stream.lock.acquire(self)
         yield from self.work_under(ns >> _LOOKUP_SHIFT, memory)
         self.submits = True
@@ -325,40 +262,19 @@ class HostThread:
         self.submits = False
         stream.lock.release()
 
-    def wait_for_job(self, job: Job) -> Wait:
+    def wait_for_job(self, job: Job) -> Process:
         """Wait until ``job`` is done."""
-        clock = self.clock
-        if job.end < NEVER and clock.peek() > job.end:
-            clock.now = max(clock.now, job.end)
-            return ()
-        return self._wait_for_job(job)
-
-    def _wait_for_job(self, job: Job) -> Process:
         clock = self.clock
         while job.end > clock.now:
             done = clock.event()
             job.on_end(done.succeed)
             yield done
 
-    def wait_for_jobs(self, jobs: list[Job]) -> Wait:
+    def wait_for_jobs(self, jobs: list[Job]) -> Process:
         """Wait until ``jobs`` are done and this thread has noticed it."""
-        clock = self.clock
-        queue, began = clock.queue, clock.now
+        began = self.clock.now
         for job in jobs:
-            end = job.end
-            if end <= clock.now:
-                continue
-            if end < NEVER and (not queue or queue[0][0] > end):
-                clock.now = end
-            else:
-                return self._wait_for_jobs(jobs, began)
-        self.record_wait(clock.now - began)
-        return clock.wait(self._notice_ns(jobs))
-
-    def _wait_for_jobs(self, jobs: list[Job], began: int) -> Process:
-        for job in jobs:
-            if job.end > self.clock.now:
-                yield from self.wait_for_job(job)
+            yield from self.wait_for_job(job)
         self.record_wait(self.clock.now - began)
         yield from self.clock.wait(self._notice_ns(jobs))
 
@@ -442,31 +358,9 @@ def call_without_effect(name: str, cost: str = "native:store") -> None:
         return SUCCESS
 
 
-# Latencies of simulated calls that only take time and have no effect, by the name of the driver's function.
-LATENCY_ONLY: dict[str, Callable[..., LatencyDistribution | None]] = {}
-LatencyFunction = TypeVar("LatencyFunction", bound=Callable[..., LatencyDistribution | None])
-
-
-def latency_only(name: str) -> Callable[[LatencyFunction], LatencyFunction]:
-    """Registers the latency of the call ``name``: a function with the arguments of the call.
-
-    It returns the distribution of the latency while the call has no other effect that anything could observe, else
-    None. Iterations of such calls are computed in batches.
-    """
-
-    def register(function: LatencyFunction) -> LatencyFunction:
-        LATENCY_ONLY[name] = function
-        return function
-
-    return register
-
-
 @dataclass(frozen=True)
 class BoundOp:
-    """An op bound to a thread: ``call`` makes the call; ``channel`` and ``label`` are the rows of its histograms or -1.
-
-    ``latency`` gives the distribution of the call's latency while the call has no other effect, else None.
-    """
+    """An op bound to a thread: ``call`` makes the call; ``channel`` and ``label`` are rows of its histograms or -1."""
 
     call: Callable[[], Call]
     channel: int
@@ -475,7 +369,6 @@ class BoundOp:
     value: HostWord | None
     ok: tuple[int, ...]
     repeat: int
-    latency: Callable[[], LatencyDistribution | None] | None = None
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -488,7 +381,6 @@ def bound_op(
     call: Callable[[], Call],
     words: Callable[[Any], HostWord],
     channels: Sequence[Channel],
-    latency: Callable[[], LatencyDistribution | None] | None = None,
 ) -> BoundOp:
     """``op`` bound to a thread; without ``channels`` it is not measured. ``words`` gives the HostWord of a word."""
     measured = op.phase is not None and bool(channels)
@@ -500,5 +392,4 @@ def bound_op(
         value=None if op.value is None else words(op.value),
         ok=(0, *op.ok),
         repeat=op.repeat,
-        latency=latency,
     )

@@ -20,9 +20,8 @@ from stallprobes.engine.sim.calls import (
     streams,
 )
 from stallprobes.engine.sim.clock import Call
-from stallprobes.engine.sim.host_thread import CALLS, LATENCY_ONLY, BoundOp, HostThread, bound_op
+from stallprobes.engine.sim.host_thread import CALLS, BoundOp, HostThread, bound_op
 from stallprobes.engine.sim.probe_thread import SimProbeThread
-from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.errors import Unsupported
 
 # Modules of calls; the import of a module registers its calls.
@@ -66,7 +65,7 @@ class SimMachine:
 
         def steps(ops: Sequence[model.Op], channels: Sequence[model.Channel]) -> Sequence[BoundOp]:
             word = partial(self._word, probe.name)
-            return [bound_op(op, self._bind(op, host), word, channels, self._bind_latency(op, host)) for op in ops]
+            return [bound_op(op, self._bind(op, host), word, channels) for op in ops]
 
         guard = None if program.guard is None else (self._word(probe.name, program.guard.word), program.guard.ahead)
         proof = None if program.proof is None else self._word(probe.name, program.proof)
@@ -105,14 +104,6 @@ class SimMachine:
             return call(host, *now)
 
         return call_with_loads
-
-    def _bind_latency(self, op: model.Op, host: HostThread) -> Callable[[], LatencyDistribution | None] | None:
-        """A function for the latency of a call without other effects, None if there is none. Loads do not matter."""
-        if op.fn.startswith(_NVML):
-            return partial(host_calls.nvml_latency, host, op.fn[len(_NVML) :])
-        if op.fn not in LATENCY_ONLY or op.into is not None:
-            return None
-        return partial(LATENCY_ONLY[op.fn], host, *(self._value(host.name, arg) for arg in op.args))
 
     def _check_supported(self, op: model.Op) -> None:
         machine = self.simulation.profile.machine

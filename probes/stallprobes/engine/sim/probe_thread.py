@@ -7,7 +7,6 @@ from ctypes import addressof, pointer
 from typing import Any
 
 from stallprobes.engine.board import ProbeSection
-from stallprobes.engine.sim.batch import Int64s, IterationBatch
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
@@ -67,7 +66,6 @@ class SimProbeThread:
             for number, each in enumerate(self._ops, 1)
             for _ in range(each.repeat)
         ]
-        self._batch = IterationBatch(host, self._recorder, self._ops) if guard is None else None
         self._wakeup: Any = None
         # Whether it was on at the last ``notify_switch``.
         self.was_on = False
@@ -82,15 +80,7 @@ class SimProbeThread:
 
     def trace(self, timeline: SimTimeline, process: Any, number: int) -> None:
         """Record this thread's calls while ``timeline`` is on; ``process`` of the clock runs it."""
-        traced = self._traced = timeline.add(process, number, self.probe, self._recorder)
-        measured = [each.channel >= 0 for each in self._ops]
-
-        def record(began: Int64s, ended: Int64s) -> None:
-            if traced.on:
-                traced.record_batch(began, ended, measured)
-
-        if self._batch is not None:
-            self._batch.on_batch = record
+        self._traced = timeline.add(process, number, self.probe, self._recorder)
 
     def notify_switch(self, drift_ns: int) -> None:
         """Wake a waiting thread, at least ``drift_ns`` later, to read its words, which have changed."""
@@ -125,8 +115,6 @@ class SimProbeThread:
             if values:
                 self._recorder.count_list(rows, values)
                 values.clear()
-        if self._batch is not None:
-            self._batch.flush()
 
     def run(self) -> Wait:
         """The thread from its setup to its end."""
@@ -197,11 +185,11 @@ class SimProbeThread:
         """Iterate until ``quit``; 0 if a call returned an unexpected code, else 1."""
         host, words, recorder, own_slot = self.host, self.words, self._recorder, self.words.slot
         clock, simulation, random = host.clock, host.simulation, host.random
-        calls, batch, guard = self._calls, self._batch, self._guard
+        calls, guard = self._calls, self._guard
         push, count_due, queue = recorder.push, self._pending_due.append, clock.queue
         due_channel, lead = words.due_channel, words.lead_ns
         gap = round(simulation.profile.locks.loop_ns)
-        timer, rings, traced = simulation.timer, simulation.rings, self._traced
+        timer, traced = simulation.timer, self._traced
         schedule = Schedule(addressof(words), slot=1)
         at, schedule_next, schedule_end = pointer(schedule), core().schedule_next, core().schedule_end
         while not simulation.quit:
@@ -229,25 +217,13 @@ class SimProbeThread:
                 else:
                     clock.now = until
                 continue
-            if (
-                batch is not None
-                and not schedule.period_ns
-                and not schedule.fresh
-                and words.iterations > 0
-                and batch.run(gap)
-            ):
-                schedule.last_ns = words.due_ns
-                continue
             slot, fresh = schedule.slot, schedule.fresh
             first = words.iterations == 0
             measured = False
             measured_end = end = now
             for number, each, call, count in calls:
-                began = clock.now + gap
-                if not queue or queue[0][0] > began:
-                    clock.now = began
-                else:
-                    yield gap
+                yield from clock.wait(gap)
+                began = clock.now
                 closed = own_slot.changes != slot
                 words.inflight_since_ns = began
                 words.inflight_op = number
@@ -278,8 +254,7 @@ class SimProbeThread:
                         recorder.first(each.label, value)
                 else:
                     count(value)
-                if rings:
-                    push(end, channel, value)
+                push(end, channel, value)
             schedule.end_ns, schedule.measured_end_ns = end, measured_end
             schedule_end(at)
             if measured and first:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from functools import cache
+from functools import cache, cached_property
 from statistics import NormalDist
 
 # Number of values in the table of a latency distribution; all are equally likely. A random number is below QUANTILES
@@ -41,7 +41,7 @@ class RandomStream:
     ``numbers`` holds the next ones in reverse order, because removing from the end of a list is fastest.
     """
 
-    __slots__ = ("_generated", "_generator", "numbers")
+    __slots__ = ("_generator", "numbers")
 
     def __init__(self, seed: int, name: str) -> None:
         # Imported here, because listing the profiles does not need it.
@@ -51,12 +51,6 @@ class RandomStream:
             np.random.PCG64(np.random.SeedSequence([seed, zlib.crc32(name.encode())]))
         )
         self.numbers: list[int] = []
-        self._generated = 0
-
-    @property
-    def position(self) -> int:
-        """Number of removed numbers since the start."""
-        return self._generated - len(self.numbers)
 
     def next_number(self) -> int:
         """Remove and return the next number."""
@@ -69,16 +63,6 @@ class RandomStream:
             block: list[int] = self._generator.integers(0, QUANTILES, _BLOCK).tolist()
             block.reverse()
             self.numbers[:0] = block
-            self._generated += _BLOCK
-
-    def peek(self, count: int) -> list[int]:
-        """The next ``count`` numbers, without removing them."""
-        self.fill(count)
-        return self.numbers[: -count - 1 : -1]
-
-    def discard(self, count: int) -> None:
-        """Remove the next ``count`` numbers."""
-        del self.numbers[len(self.numbers) - count :]
 
 
 class LatencyDistribution:
@@ -87,8 +71,6 @@ class LatencyDistribution:
     Raises ValueError unless 0 <= median <= 99th percentile.
     """
 
-    __slots__ = ("_sigma_milli", "_times_ns", "p50_ns", "p99_ns")
-
     def __init__(self, p50_ns: float, p99_ns: float) -> None:
         if not 0 <= p50_ns <= p99_ns:
             raise ValueError(f"a median of {p50_ns} ns with a 99th percentile of {p99_ns} ns")
@@ -96,19 +78,15 @@ class LatencyDistribution:
         self.p99_ns = round(p99_ns)
         sigma = math.log(p99_ns / p50_ns) / _Z99 if p50_ns > 0 else 0.0
         self._sigma_milli = round(1000 * sigma)
-        # Made at the first use: of the many calls of a profile a program makes few.
-        self._times_ns: list[int] = []
 
-    @property
+    # Made at the first use: of the many calls of a profile a program makes few.
+    @cached_property
     def times_ns(self) -> list[int]:
         """QUANTILES equally likely times in ns, ascending."""
-        if not self._times_ns:
-            median = self.p50_ns
-            self._times_ns = [median * factor >> UNIT_BITS for factor in lognormal_factors(self._sigma_milli)]
-        return self._times_ns
+        return [self.p50_ns * factor >> UNIT_BITS for factor in lognormal_factors(self._sigma_milli)]
 
     def draw(self, random: RandomStream) -> int:
         """A random latency in ns."""
         if not random.numbers:
             random.fill(1)
-        return (self._times_ns or self.times_ns)[random.numbers.pop()]
+        return self.times_ns[random.numbers.pop()]

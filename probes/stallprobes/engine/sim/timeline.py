@@ -1,8 +1,7 @@
 """The timeline of the simulated GPU: what the simulation knows, written where the collector writes it.
 
 Every call leads to its work by reference, so nothing is matched, dropped or late. Nothing here makes an event of the
-clock or a random number: a simulation with the timeline on gives the same samples as one with it off. Without rings
-(``Options.rings``) only the histograms are written, since nobody reads single records.
+clock or a random number: a simulation with the timeline on gives the same samples as one with it off.
 """
 
 from __future__ import annotations
@@ -99,14 +98,13 @@ class TracedThread:
     """A probe's thread: its number on the board, its section, and its call in flight.
 
     ``rows`` are the histograms of each op's phases, in the order of TIMELINE_PHASES: of the phase, and of the op's
-    label. ``rings``: single calls are kept. ``on``: calls are recorded.
+    label. ``on``: calls are recorded.
     """
 
     number: int
     writer: HistogramWriter
     host_calls: HostCalls
     rows: tuple[tuple[tuple[int, ...], ...], ...]
-    rings: bool
     call: TracedCall | None = None
     on: bool = False
 
@@ -122,28 +120,10 @@ class TracedThread:
             return
         call.returned_ns = returned_ns
         call.bits = (CALL_MEASURED if measured else 0) | (CALL_FIRST if first else 0)
-        if not self.rings:
-            return
         words = self.writer.words
         head = words.host_calls
         self.host_calls[head % HOST_CALLS] = call.began_ns, returned_ns, call.op | call.bits, call.iteration
         words.host_calls = head + 1
-
-    def record_batch(self, began: Int64s, ended: Int64s, measured: Sequence[bool]) -> None:
-        """Record iterations that were computed together; int64[iterations][calls] each."""
-        if not self.rings:
-            return
-        words, each = self.writer.words, began.shape[1]
-        kept = min(len(began), HOST_CALLS // each)
-        ops = np.arange(each) | np.where(measured, CALL_MEASURED, 0)
-        last = words.iterations + len(began)
-        head = words.host_calls + began.size
-        places = np.arange(head - kept * each, head) % HOST_CALLS
-        self.host_calls["began_ns"][places] = began[-kept:].ravel()
-        self.host_calls["returned_ns"][places] = ended[-kept:].ravel()
-        self.host_calls["op"][places] = np.tile(ops, kept)
-        self.host_calls["iteration"][places] = np.repeat(np.arange(last - kept, last), each)
-        words.host_calls = head
 
     def count(self, work: Job, call: TracedCall) -> None:
         """Count the phases of a call whose work has ended."""
@@ -175,7 +155,6 @@ class SimTimeline:
 
     board: Board
     gpus: Sequence[SimGpu]
-    rings: bool = True
     refusal: TimelineStatus | None = None
     on: bool = False
     status: TimelineStatus = OFF
@@ -202,7 +181,7 @@ class SimTimeline:
             )
             for op in probe.program.ops
         )
-        thread = TracedThread(number, writer, part.host_calls, rows, self.rings)
+        thread = TracedThread(number, writer, part.host_calls, rows)
         self._threads[process] = thread
         return thread
 
@@ -233,7 +212,7 @@ class SimTimeline:
         words.on = int(on)
         for index, gpu in enumerate(self.gpus):
             gpu.on_submit = self._submitted if on else None
-            gpu.graphics.on_switch = partial(self._switched, index) if on and self.rings else None
+            gpu.graphics.on_switch = partial(self._switched, index) if on else None
         self.status = TimelineStatus(
             on=on,
             library="simulated",
@@ -260,10 +239,9 @@ class SimTimeline:
             self._pending = [work for work in self._pending if work.job.end >= now or work.call.returned_ns is None]
         due = [switch for switch in self._switches if switch[0] <= now]
         self._switches = [switch for switch in self._switches if switch[0] > now]
-        if self.rings:
-            rows = [self._row(work) for work in ready] + [self._switch_row(*switch) for switch in due]
-            for row in sorted(rows, key=lambda row: row.start_ns):
-                self.board.timeline.append(row)
+        rows = [self._row(work) for work in ready] + [self._switch_row(*switch) for switch in due]
+        for row in sorted(rows, key=lambda row: row.start_ns):
+            self.board.timeline.append(row)
         for work in sorted(ready, key=lambda work: work.job.start):
             work.call.caller.count(work.job, work.call)
         words = self.board.timeline.words

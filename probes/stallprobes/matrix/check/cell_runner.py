@@ -7,9 +7,8 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
@@ -46,10 +45,7 @@ _CLOCK_INTERVAL_S = 0.05
 
 
 class CellRunner:
-    """Context manager of a session with all probes and of its window measurer.
-
-    On a simulated GPU the measurer is a resident of the engine, so that engines work at the same time.
-    """
+    """Context manager of a session with all probes and of its window measurer."""
 
     def __init__(
         self,
@@ -91,11 +87,8 @@ class CellRunner:
             backend=backend,
             # Victims run one at a time, so no slots are needed; one that starts must not wait for the slot of another.
             options=replace(options, together=True),
-            resident=partial(WindowMeasurer, measured) if virtual else None,
         )
-        self._measurer = (
-            None if virtual else WindowMeasurer(measured, self.session, self._raise_if_stopped, self._throttled)
-        )
+        self._measurer = WindowMeasurer(measured, self.session, self._raise_if_stopped, self._throttled)
         self._stop = stop
         self._clocks: Telemetry | None = None
         self._iteration_s: dict[str, float] = {}
@@ -108,9 +101,9 @@ class CellRunner:
             self.session.start()
             if self.session.options.timeline:
                 self.session.require_timeline()
-            if self._measurer is not None:
+            if self.session.backend != "sim":
                 self._clocks = _clock_telemetry(self.session.info)
-            self._call("begin")
+            self._measurer.begin()
         except BaseException:
             self.session.stop()
             raise
@@ -133,8 +126,7 @@ class CellRunner:
         self, victims: Sequence[VictimProbe], lengths: Lengths, rng: random.Random
     ) -> dict[str, VictimWindow]:
         """A window of each victim with no aggressor running, by row name. ``rng`` determines their order."""
-        windows: dict[str, VictimWindow] = self._call("measure_baselines", _order(victims, rng), lengths)
-        return windows
+        return self._measurer.measure_baselines(_order(victims, rng), lengths)
 
     def measure(
         self, aggressor_set: AggressorSet, victims: Sequence[VictimProbe], lengths: Lengths, rng: random.Random
@@ -144,15 +136,8 @@ class CellRunner:
         Afterwards the aggressors are off and the GPU is idle. A window in which an aggressor did not run is rejected.
         """
         column = aggressor_set.column.name
-        windows: dict[str, VictimWindow]
-        windows, self._iteration_s[column] = self._call("measure", column, _order(victims, rng), lengths)
+        windows, self._iteration_s[column] = self._measurer.measure(column, _order(victims, rng), lengths)
         return windows
-
-    def _call(self, method: str, *arguments: object) -> Any:
-        """The result of a method of the measurer, wherever it is. Raises Stopped."""
-        if self._measurer is not None:
-            return getattr(self._measurer, method)(*arguments)
-        return self.session.call_resident(method, *arguments, stop=self._stop)
 
     def _throttled(self, since_ns: int) -> str | None:
         """A clause if NVML reported lowered clocks since ``since_ns``, else None."""

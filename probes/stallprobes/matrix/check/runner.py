@@ -76,7 +76,7 @@ def run(
     settings = options or Options()
     if gpu is not None:
         settings = replace(settings, gpu=gpu)
-    settings = replace(settings, watchdog_ns=min(settings.watchdog_ns, _WATCHDOG_NS), rings=False)
+    settings = replace(settings, watchdog_ns=min(settings.watchdog_ns, _WATCHDOG_NS))
     return _Check(plan, backend, settings, seed, progress, cells, stop).matrix(survey)
 
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from stallprobes.engine.resident import LocalControl
+from stallprobes.engine.session import Session
 from stallprobes.engine.snapshot import ProbeSnapshot, has_run
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import Channel, Phase, Probe
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
-
-if TYPE_CHECKING:
-    # The engine of a simulated GPU imports this module too.
-    from stallprobes.engine.session import Session
 
 # Time (s) for which a probe runs before its window begins. Reason: the first calls after a pause are slow, as caches
 # are cold and the core is idle. The check also waits this long after the work of aggressors has ended.
@@ -110,7 +105,7 @@ class MeasuredProbes:
 
 
 class WindowMeasurer:
-    """Measures windows with a session, or for a simulated GPU as the resident of its engine.
+    """Measures windows with a session.
 
     Victims run one at a time, since they would disturb each other.
     """
@@ -118,14 +113,14 @@ class WindowMeasurer:
     def __init__(
         self,
         probes: MeasuredProbes,
-        control: Session | LocalControl,
-        before_step: Callable[[], None] = lambda: None,
-        throttled: Callable[[int], str | None] = lambda _since_ns: None,
+        session: Session,
+        before_step: Callable[[], None],
+        throttled: Callable[[int], str | None],
     ) -> None:
         """``before_step`` is called before time passes. ``throttled`` returns a clause if the GPU's clocks were lowered
         since a time of the board in ns, else None."""
         self._probes = probes
-        self._control = control
+        self._session = session
         self._before_step = before_step
         self._throttled = throttled
         self._virtual = probes.virtual
@@ -140,8 +135,8 @@ class WindowMeasurer:
     def begin(self) -> None:
         """Set the periods and start the host control."""
         for name, period_ns in self._probes.periods_ns.items():
-            self._control.set_period(name, period_ns)
-        self._control.set_running({self._probes.host: True})
+            self._session.set_period(name, period_ns)
+        self._session.set_running({self._probes.host: True})
         self._run_for(self._lead_in_s)
 
     def measure_baselines(self, rows: Sequence[str], lengths: Lengths) -> dict[str, VictimWindow]:
@@ -162,7 +157,7 @@ class WindowMeasurer:
         aggressors = self._probes.aggressors[column]
         names = [probe.name for probe in aggressors]
         begin = self._timeline_channels(rows)
-        self._control.set_running(dict.fromkeys(names, True))
+        self._session.set_running(dict.fromkeys(names, True))
         progress = _AggressorProgress(aggressors)
         began = self._await_start(progress)
         windows = {}
@@ -179,7 +174,7 @@ class WindowMeasurer:
             self._stop_victim()
             self._iteration_s[column] = self._iteration_time_s(aggressors, progress, began)
         finally:
-            self._control.set_running(dict.fromkeys(names, False))
+            self._session.set_running(dict.fromkeys(names, False))
         self._drain(names)
         return self._with_timeline(windows, begin), self._iteration_s[column]
 
@@ -188,7 +183,7 @@ class WindowMeasurer:
         if not self._probes.timeline:
             return {}
         victims = self._probes.victims
-        channels = self._control.timeline_channels([victims[row] for row in rows])
+        channels = self._session.timeline_channels([victims[row] for row in rows])
         return {row: channels[victims[row]] for row in rows}
 
     def _with_timeline(
@@ -201,7 +196,7 @@ class WindowMeasurer:
         """
         if not begin:
             return dict(windows)
-        self._control.await_records(_RECORDS_AT_MOST_S)
+        self._session.await_records(_RECORDS_AT_MOST_S)
         end = self._timeline_channels(list(windows))
         return {row: replace(own, window=own.window.with_records(begin[row], end[row])) for row, own in windows.items()}
 
@@ -217,7 +212,7 @@ class WindowMeasurer:
         name, host = self._probes.victims[row], self._probes.host
         before, self._calling = self._calling, name
         # The previous victim stops while this one starts. Neither is measured meanwhile.
-        self._control.set_running({name: True} if before is None else {before: False, name: True})
+        self._session.set_running({name: True} if before is None else {before: False, name: True})
         self._run_for(self._lead_in_s)
         if before is not None and self._stuck(before):
             self._until(lambda: self._parked(before), _PARK_AT_MOST_S)
@@ -231,7 +226,7 @@ class WindowMeasurer:
             self._run_for(step)
             passed += step
             # Without histograms, whose difference is needed once, at the end.
-            done = self._control.probe_snapshots([name], False)[name].iterations - begin[name].iterations
+            done = self._session.probe_snapshots([name], False)[name].iterations - begin[name].iterations
             limit = STARVED_WINDOW_NS / 1e9 if starve and done < STARVED_CALLS else longest_s
             if done >= calls or passed >= limit - 1e-9:
                 break
@@ -250,25 +245,25 @@ class WindowMeasurer:
 
     def _snapshots(self, victim: str, aggressors: Sequence[str]) -> dict[str, ProbeSnapshot]:
         """The statistics of a victim and the host control, and those of the aggressors without histograms."""
-        measured = self._control.probe_snapshots([victim, self._probes.host], with_timeline=False)
-        return {**measured, **self._control.probe_snapshots(aggressors, False)}
+        measured = self._session.probe_snapshots([victim, self._probes.host], with_timeline=False)
+        return {**measured, **self._session.probe_snapshots(aggressors, False)}
 
     def _stop_victim(self) -> None:
         """Stop the victim that still runs."""
         name, self._calling = self._calling, None
         if name is not None:
-            self._control.set_running({name: False})
+            self._session.set_running({name: False})
             self._until(lambda: self._parked(name), _PARK_AT_MOST_S)
 
     def _stuck(self, name: str) -> bool:
         """True if the probe has not stopped yet; in virtual time, if it is in a long call."""
-        part = self._control.probe_snapshots([name], False)[name]
+        part = self._session.probe_snapshots([name], False)[name]
         if self._virtual:
             return part.in_flight is not None and part.in_flight.age_ns > _STUCK_NS
         return part.state == ProbeState.RUNNING
 
     def _parked(self, name: str) -> bool:
-        return self._control.probe_snapshots([name], False)[name].state != ProbeState.RUNNING
+        return self._session.probe_snapshots([name], False)[name].state != ProbeState.RUNNING
 
     def _until(self, done: Callable[[], bool], at_most_s: float) -> None:
         """Run until ``done`` returns True, for at most ``at_most_s``; the interval between calls of ``done`` grows."""
@@ -282,12 +277,12 @@ class WindowMeasurer:
 
     def _await_start(self, progress: _AggressorProgress) -> float:
         waited = 0.0
-        begin = self._control.probe_snapshots(progress.names, False)
+        begin = self._session.probe_snapshots(progress.names, False)
         progress.update(begin)
         while waited < _PROOF_S:
             self._run_for(self._settle_s)
             waited += self._settle_s
-            now = self._control.probe_snapshots(progress.names, False)
+            now = self._session.probe_snapshots(progress.names, False)
             progress.update(now)
             if all(progress.ran(name) or now[name].error is not None for name in progress.names):
                 break
@@ -296,7 +291,7 @@ class WindowMeasurer:
     def _now_s(self) -> float:
         """Time of the board in seconds; virtual on a simulated GPU."""
         host = self._probes.host
-        return self._control.probe_snapshots([host], False)[host].at_ns / 1e9
+        return self._session.probe_snapshots([host], False)[host].at_ns / 1e9
 
     def _iteration_time_s(self, aggressors: Sequence[Probe], progress: _AggressorProgress, began_s: float) -> float:
         """The longest mean iteration time of the aggressors, except those that only keep a queue full."""
@@ -310,26 +305,26 @@ class WindowMeasurer:
         """Wait until the aggressors' calls have returned and every context is idle."""
 
         def returned() -> bool:
-            now = self._control.probe_snapshots(names, False)
+            now = self._session.probe_snapshots(names, False)
             return all(now[name].in_flight is None and now[name].state != ProbeState.RUNNING for name in names)
 
         self._until(returned, _DRAIN_AT_MOST_S)
         drains = self._probes.drains
-        before = self._control.probe_snapshots(drains, False)
+        before = self._session.probe_snapshots(drains, False)
 
         def drained() -> bool:
-            now = self._control.probe_snapshots(drains, False)
+            now = self._session.probe_snapshots(drains, False)
             return all(now[name].iterations > before[name].iterations or now[name].error is not None for name in drains)
 
-        self._control.set_running(dict.fromkeys(drains, True))
+        self._session.set_running(dict.fromkeys(drains, True))
         self._until(drained, _DRAIN_AT_MOST_S)
-        self._control.set_running(dict.fromkeys(drains, False))
+        self._session.set_running(dict.fromkeys(drains, False))
         self._run_for(self._lead_in_s)
 
     def _run_for(self, seconds: float) -> None:
         self._before_step()
         if seconds:
-            self._control.run_for(seconds)
+            self._session.run_for(seconds)
 
 
 class _AggressorProgress:

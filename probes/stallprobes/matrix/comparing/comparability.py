@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from stallprobes.files.codec import Document, Text, about
+from stallprobes.files.codec import Document, Text
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.units import duration_ns
 
@@ -52,9 +52,12 @@ def mismatch(old: Matrix, new: Matrix) -> str | None:
 class Difference(Document):
     """A value that differs between the fingerprints."""
 
-    key: Annotated[Text, about("That of a nested value is environment.CUDA_…")]
-    old: Annotated[Any, about("Value in the old check, or in the reference.")]
-    new: Annotated[Any, about("Value in the new check.")]
+    key: Text
+    """That of a nested value is environment.CUDA_…"""
+    old: Any
+    """Value in the old check, or in the reference."""
+    new: Any
+    """Value in the new check."""
 
 
 def differences(old: Matrix, new: Matrix) -> tuple[Difference, ...]:

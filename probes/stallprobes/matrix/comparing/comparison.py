@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from msgspec import Meta
 
 from stallprobes.files import codec
-from stallprobes.files.codec import Document, Latency, Natural, Positive, Ratio, Text, about
+from stallprobes.files.codec import Document, Latency, Natural, Positive, Ratio, Text
 from stallprobes.files.tables import Record, aligned
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.matrix.comparing.comparability import Difference
@@ -81,23 +81,22 @@ class QuantileChange(Document):
     """Change of one percentile of one channel of a cell."""
 
     phase: Phase
-    op: Annotated[Text | None, about("Label of the op if an iteration makes several calls.")]
+    op: Text | None
+    """Label of the op if an iteration makes several calls."""
     quantile: Quantile
-    old_ns: Annotated[Latency | None, about("null where no call returned.")]
+    old_ns: Latency | None
+    """null where no call returned."""
     new_ns: Latency | None
-    ratio: Annotated[Ratio | None, about("New divided by old.")]
+    ratio: Ratio | None
+    """New divided by old."""
     change: Change
-    why: Annotated[Text, about("Reason for the change, else empty.")] = ""
-    detectable: Annotated[
-        Detectable | None,
-        about(
-            "Smallest ratio that a comparison would report as worse or unsure with a probability of 90 %; null where "
-            "the calls or repeats are too few for any."
-        ),
-    ] = None
-    source: Annotated[Source, about("How it is measured; a comparison is of the phases that the host measures.")] = (
-        Source.HOST
-    )
+    why: Text = ""
+    """Reason for the change, else empty."""
+    detectable: Detectable | None = None
+    """Smallest ratio that a comparison would report as worse or unsure with a probability of 90 %; null where the calls
+    or repeats are too few for any."""
+    source: Source = Source.HOST
+    """How it is measured; a comparison is of the phases that the host measures."""
 
     @property
     def channel(self) -> Channel:
@@ -108,13 +107,14 @@ class QuantileChange(Document):
 class CellChange(CellPlace):
     """Change of a cell."""
 
-    change: Annotated[Change, about("The first that any of its parts has: worse, better, unsure, same.")]
-    newly_starved: Annotated[bool, about("Starved in the new check and not in the old one.")] = False
+    change: Change
+    """The first that any of its parts has: worse, better, unsure, same."""
+    newly_starved: bool = False
+    """Starved in the new check and not in the old one."""
     no_longer_starved: bool = False
     parts: tuple[QuantileChange, ...] = ()
-    note: Annotated[
-        Text, about("Sentence on why the cell cannot be compared, or that the victim is starved, else empty.")
-    ] = ""
+    note: Text = ""
+    """Sentence on why the cell cannot be compared, or that the victim is starved, else empty."""
 
     @property
     def outcome(self) -> CellOutcome:
@@ -146,7 +146,8 @@ class CellChange(CellPlace):
 class Sensitivity(Document):
     """The ratios that half and nine of ten of the phases could detect; null where fewer could detect any."""
 
-    phases: Annotated[Positive, about("Number of phases of cells with enough calls.")]
+    phases: Positive
+    """Number of phases of cells with enough calls."""
     half: Detectable | None
     nine_of_ten: Detectable | None
 
@@ -176,20 +177,14 @@ def sensitivities(cells: Iterable[CellChange]) -> Sensitivities:
 class Changes(Document, kw_only=True):
     """What changed between two checks."""
 
-    false_alarm_rate: Annotated[
-        float,
-        Meta(
-            gt=0,
-            lt=1,
-            description="Upper bound of the probability that a comparison of two unchanged checks reports worse or "
-            "better for any cell, for independent calls.",
-        ),
-    ] = FALSE_ALARMS
+    false_alarm_rate: Annotated[float, Meta(gt=0, lt=1)] = FALSE_ALARMS
+    """Upper bound of the probability that a comparison of two unchanged checks reports worse or better for any cell,
+    for independent calls."""
     detectable: Sensitivities
-    differences: Annotated[
-        tuple[Difference, ...], about("Differences between the fingerprints, the most important first.")
-    ]
-    cells: Annotated[tuple[CellChange, ...], about("Cells that both checks measured.")]
+    differences: tuple[Difference, ...]
+    """Differences between the fingerprints, the most important first."""
+    cells: tuple[CellChange, ...]
+    """Cells that both checks measured."""
     only_old: tuple[CellPlace, ...]
     only_new: tuple[CellPlace, ...]
 
@@ -234,7 +229,8 @@ class Comparison(Changes, eq=False, kw_only=True):
 class CompareSide(CheckOrigin, kw_only=True):
     """One of the two checks."""
 
-    hosts: Annotated[tuple[Text, ...], about("Host names of a merged check.")]
+    hosts: tuple[Text, ...]
+    """Host names of a merged check."""
 
 
 class CompareDocument(Changes, kw_only=True, tag_field="schema", tag=COMPARE_SCHEMA):
@@ -243,16 +239,14 @@ class CompareDocument(Changes, kw_only=True, tag_field="schema", tag=COMPARE_SCH
 
     old: CompareSide
     new: CompareSide
-    counts: Annotated[Mapping[Change, Natural], about("Number of cells per change.")]
-    fail_on: Annotated[
-        tuple[Literal["worse", "starved", "better", "unsure", "unusual"], ...],
-        about("For what the command exits with 1: changes, and unusual for a cell in stalled_here of check.reference."),
-    ]
-    regressions: Annotated[tuple[CellPlace, ...], about("Cells with a change in fail_on.")]
-    check: Annotated[
-        Mapping[str, Any] | None,
-        about("The new check (stallscope.check/3) if the same command measured it, else null."),
-    ]
+    counts: Mapping[Change, Natural]
+    """Number of cells per change."""
+    fail_on: tuple[Literal["worse", "starved", "better", "unsure", "unusual"], ...]
+    """For what the command exits with 1: changes, and unusual for a cell in stalled_here of check.reference."""
+    regressions: tuple[CellPlace, ...]
+    """Cells with a change in fail_on."""
+    check: Mapping[str, Any] | None
+    """The new check (stallscope.check/3) if the same command measured it, else null."""
 
 
 def document(

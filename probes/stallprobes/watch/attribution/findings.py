@@ -24,7 +24,6 @@ from stallprobes.files.codec import (
     Share,
     String,
     Unsigned,
-    about,
     attributes,
     brief,
 )
@@ -60,50 +59,63 @@ class WorkInFront(PlainDocument, kw_only=True):
     """Work of the GPU during a slow call: all pieces with one name, kind, context and stream."""
 
     kind: GpuWork
-    name: Annotated[String, about("Name of the kernel; empty for other work.")]
-    direction: Annotated[Direction | None, about("Of copies; null for other work.")]
+    name: String
+    """Name of the kernel; empty for other work."""
+    direction: Direction | None
+    """Of copies; null for other work."""
     context: Unsigned
-    stream: Annotated[Unsigned, about("CUPTI's number of the stream.")]
+    stream: Unsigned
+    """CUPTI's number of the stream."""
     count: Unsigned
     total_ns: Unsigned
-    overlap_ns: Annotated[Unsigned, about("Time within the call.")]
+    overlap_ns: Unsigned
+    """Time within the call."""
     bytes: Unsigned = 0
-    own: Annotated[bool, about("Whether the slow call submitted it.")] = False
-    rank: Annotated[String, about("The other rank for which it waits, for a kernel of NCCL; empty without one.")] = ""
-    rank_ns: Annotated[Unsigned, about("For how long it does so within the call.")] = 0
+    own: bool = False
+    """Whether the slow call submitted it."""
+    rank: String = ""
+    """The other rank for which it waits, for a kernel of NCCL; empty without one."""
+    rank_ns: Unsigned = 0
+    """For how long it does so within the call."""
 
 
 class CallAlongside(DriverCall, kw_only=True):
     """Calls of one function in another thread during a slow call: the longest, and what all have in common with it."""
 
-    calls: Annotated[Unsigned, about("Their number.")]
+    calls: Unsigned
+    """Their number."""
     duration_ns: Unsigned
-    overlap_ns: Annotated[Unsigned, about("Time that the slow call and any of them had in common.")]
+    overlap_ns: Unsigned
+    """Time that the slow call and any of them had in common."""
 
 
 class OthersTime(PlainDocument):
     """Time within a slow call in which another context had the graphics engine."""
 
-    context: Annotated[Unsigned | None, about("Null: another process.")]
+    context: Unsigned | None
+    """Null: another process."""
     ns: Unsigned
-    process: Annotated[
-        String, about("The other process with the kernel that ran longest; empty where it is not watched too.")
-    ] = ""
+    process: String = ""
+    """The other process with the kernel that ran longest; empty where it is not watched too."""
 
 
 class WaitEvidence(PlainDocument):
     """What shows the cause of a slow call; empty where there is none."""
 
-    overlap_ns: Annotated[Unsigned, about("The part of the call that the evidence covers.")] = 0
+    overlap_ns: Unsigned = 0
+    """The part of the call that the evidence covers."""
     work: tuple[WorkInFront, ...] = ()
     calls: tuple[CallAlongside, ...] = ()
-    engine: Annotated[tuple[OthersTime, ...], about("Others that had the graphics engine meanwhile.")] = ()
-    overhead_ns: Annotated[Unsigned, about("Time of the call's overhead records of the cause.")] = 0
-    run_delay_ns: Annotated[Unsigned, about("The least time for which the thread was ready to run and had no CPU.")] = 0
-    known_by: Annotated[String, about("The check or reference that shows that the pair stalls; empty without one.")] = (
-        ""
-    )
-    alike: Annotated[Unsigned, about("Calls like it, with records, by which the cause is known; 0 if otherwise.")] = 0
+    engine: tuple[OthersTime, ...] = ()
+    """Others that had the graphics engine meanwhile."""
+    overhead_ns: Unsigned = 0
+    """Time of the call's overhead records of the cause."""
+    run_delay_ns: Unsigned = 0
+    """The least time for which the thread was ready to run and had no CPU."""
+    known_by: String = ""
+    """The check or reference that shows that the pair stalls; empty without one."""
+    alike: Unsigned = 0
+    """Calls like it, with records, by which the cause is known; 0 if otherwise."""
 
 
 # Evidence of a wait without a known cause.
@@ -120,17 +132,17 @@ class PartOfWait(PlainDocument):
 class ExplainedCall(FinishedCall, kw_only=True):
     """A call that took at least the limit, and its cause."""
 
-    excess_ns: Annotated[Unsigned, about("The duration less the median of its row.")]
+    excess_ns: Unsigned
+    """The duration less the median of its row."""
     cause: Cause
     certainty: Sureness | None
-    explained_ns: Annotated[Unsigned, about("The part of the excess that the cause explains.")]
+    explained_ns: Unsigned
+    """The part of the excess that the cause explains."""
     evidence: WaitEvidence = NO_EVIDENCE
-    nested: Annotated[
-        bool, about("Whether another slow call of the thread contains it, so that its time counts there.")
-    ] = False
-    also: Annotated[
-        tuple[PartOfWait, ...], about("Other parts of the excess with their causes; the rest is unattributed.")
-    ] = ()
+    nested: bool = False
+    """Whether another slow call of the thread contains it, so that its time counts there."""
+    also: tuple[PartOfWait, ...] = ()
+    """Other parts of the excess with their causes; the rest is unattributed."""
     stack: Stack = None
     sentence: Sentence = UNSET
 
@@ -182,36 +194,34 @@ class CallInFlight(DriverCall, kw_only=True):
     """A call that has not returned."""
 
     age_ns: Unsigned
-    depth: Annotated[Unsigned, about("Number of calls of its thread that contain it.")]
+    depth: Unsigned
+    """Number of calls of its thread that contain it."""
     cause: Cause = WaitCause.UNATTRIBUTED
-    beside: Annotated[
-        tuple[CallAlongside, ...],
-        about("Calls in flight of other threads that last for at least 80 % of its age, the longest first."),
-    ] = ()
+    beside: tuple[CallAlongside, ...] = ()
+    """Calls in flight of other threads that last for at least 80 % of its age, the longest first."""
     stack: Stack = None
-    kernel_wait: Annotated[
-        String,
-        about(
-            "Function or system call of the kernel in which the thread waits; running: on a CPU; empty if not known."
-        ),
-    ] = ""
+    kernel_wait: String = ""
+    """Function or system call of the kernel in which the thread waits; running: on a CPU; empty if not known."""
     sentence: Sentence = UNSET
 
 
 class Standstill(Document, kw_only=True):
     """A process of which no call has begun or returned for seconds, and where its first thread is."""
 
-    ns: Annotated[Unsigned, about("How long, at least.")]
-    begun: Annotated[
-        bool, about("Whether its recording has begun; if not, CUPTI waits in it, as for a kernel that does not end.")
-    ]
-    function: Annotated[String, about("The function of its oldest call in flight; empty without one.")] = ""
-    thread: Annotated[String, about("The name of the thread of that call, else of the process's first thread.")] = ""
-    place: Annotated[
-        StackFrame | None, about("The line of the program at which that thread is; null if not known.")
-    ] = None
-    kernel_wait: Annotated[String, about("What it waits for in the kernel, as of a call in flight.")] = ""
-    collective: Annotated[String, about("Its last NVTX range of NCCL; empty without one.")] = ""
+    ns: Unsigned
+    """How long, at least."""
+    begun: bool
+    """Whether its recording has begun; if not, CUPTI waits in it, as for a kernel that does not end."""
+    function: String = ""
+    """The function of its oldest call in flight; empty without one."""
+    thread: String = ""
+    """The name of the thread of that call, else of the process's first thread."""
+    place: StackFrame | None = None
+    """The line of the program at which that thread is; null if not known."""
+    kernel_wait: String = ""
+    """What it waits for in the kernel, as of a call in flight."""
+    collective: String = ""
+    """Its last NVTX range of NCCL; empty without one."""
 
 
 class CallSite(Document, kw_only=True):
@@ -219,22 +229,26 @@ class CallSite(Document, kw_only=True):
 
     function: String
     bytes: Unsigned | None
-    blocking: Annotated[bool, about("Whether they are copies that return only when the data is there.")]
-    stack: Annotated[CallStack, about("Place in the list of the process of the stack of the last one.")]
-    place: Annotated[StackFrame | None, about("The innermost frame of the program's own code.")] = None
-    calls: Annotated[
-        Unsigned,
-        about("Including a share of the calls of the function and size that have no stack, as in the times."),
-    ]
-    recorded: Annotated[Unsigned, about("Calls that have such a stack.")]
-    per_second: Annotated[
-        Ratio | None, about("From the begin of the first to the return of the last; null for less than a second.")
-    ] = None
-    first_ns: Annotated[Unsigned, about("When the first began, on CLOCK_MONOTONIC.")]
-    last_ns: Annotated[Unsigned, about("When the last one returned.")]
+    blocking: bool
+    """Whether they are copies that return only when the data is there."""
+    stack: CallStack
+    """Place in the list of the process of the stack of the last one."""
+    place: StackFrame | None = None
+    """The innermost frame of the program's own code."""
+    calls: Unsigned
+    """Including a share of the calls of the function and size that have no stack, as in the times."""
+    recorded: Unsigned
+    """Calls that have such a stack."""
+    per_second: Ratio | None = None
+    """From the begin of the first to the return of the last; null for less than a second."""
+    first_ns: Unsigned
+    """When the first began, on CLOCK_MONOTONIC."""
+    last_ns: Unsigned
+    """When the last one returned."""
     total_ns: Unsigned
     lost_ns: Unsigned
-    cause: Annotated[Cause, about("That of most of the time lost.")]
+    cause: Cause
+    """That of most of the time lost."""
     sentence: Sentence = UNSET
 
     @property
@@ -257,31 +271,30 @@ class CallRow(CallFigures, kw_only=True, eq=False):
     p50_ns: Unsigned | UnsetType | None = UNSET
     p99_ns: Unsigned | UnsetType | None = UNSET
     max_ns: Unsigned | UnsetType | None = UNSET
-    median_ns: Annotated[
-        Unsigned,
-        about(
-            "The duration above which time is lost: the median, or that of the calls below the limit where most calls "
-            "are slow."
-        ),
-    ]
-    lost_ns: Annotated[Unsigned, about("The excess of the slow calls.")]
-    unkept: Annotated[Unsigned, about("Slow calls that were overwritten before they were read.")]
-    unkept_ns: Annotated[Unsigned, about("Their excess by the histogram.")]
+    median_ns: Unsigned
+    """The duration above which time is lost: the median, or that of the calls below the limit where most calls are
+    slow."""
+    lost_ns: Unsigned
+    """The excess of the slow calls."""
+    unkept: Unsigned
+    """Slow calls that were overwritten before they were read."""
+    unkept_ns: Unsigned
+    """Their excess by the histogram."""
 
 
 class TimeLost(PlainDocument):
     """Time that slow calls lost to one cause."""
 
     cause: Cause
-    thread: Annotated[Unsigned | None, about("Thread of the calls that are the cause; null for other causes.")]
+    thread: Unsigned | None
+    """Thread of the calls that are the cause; null for other causes."""
     thread_name: String
     calls: Unsigned
     ns: Unsigned
-    proven_ns: Annotated[
-        Unsigned,
-        about("The part whose cause is proven, or known by what the function does or by a check or reference."),
-    ]
-    remedy: Annotated[Sentence, about("What helps; empty where nothing is known.")] = UNSET
+    proven_ns: Unsigned
+    """The part whose cause is proven, or known by what the function does or by a check or reference."""
+    remedy: Sentence = UNSET
+    """What helps; empty where nothing is known."""
 
     @property
     def key(self) -> LossKey:
@@ -304,17 +317,20 @@ class ThreadFindings(Document, kw_only=True, eq=False):
 
     id: Unsigned
     name: String
-    owners: Annotated[
-        Unsigned, about("Number of threads that share the row, above a thousand; id and name are the last one's.")
-    ]
-    alive_ns: Annotated[Unsigned, about("From its first call to its end, or until now.")]
+    owners: Unsigned
+    """Number of threads that share the row, above a thousand; id and name are the last one's."""
+    alive_ns: Unsigned
+    """From its first call to its end, or until now."""
     ended: bool
     headline: Sentence = UNSET
     lost_ns: Natural = 0
-    lost_share: Annotated[Share, about("Of its time.")] = 0.0
-    lost: Annotated[tuple[TimeLost, ...], about("The most time first.")]
+    lost_share: Share = 0.0
+    """Of its time."""
+    lost: tuple[TimeLost, ...]
+    """The most time first."""
     slow_calls: Unsigned
-    rows: Annotated[tuple[CallRow, ...], about("The most time lost first.")]
+    rows: tuple[CallRow, ...]
+    """The most time lost first."""
     in_flight: tuple[CallInFlight, ...]
 
     def __repr__(self) -> str:
@@ -339,67 +355,56 @@ class GpuSharer(Document, kw_only=True):
 class ProcessFindings(ProcessHead, kw_only=True, eq=False):
     """A process of the program."""
 
-    began_ns: Annotated[Unsigned, about("On CLOCK_MONOTONIC.")]
+    began_ns: Unsigned
+    """On CLOCK_MONOTONIC."""
     duration_ns: Unsigned
     ended: bool
     calls: Natural
-    losses: Annotated[Mapping[String, Natural], about("Calls and records that were not recorded, by reason.")]
-    missed_records: Annotated[Unsigned, about("Records that were overwritten before they were read.")]
-    gaps: Annotated[tuple[String, ...], about("Evidence that is missing, and why.")] = ()
+    losses: Mapping[String, Natural]
+    """Calls and records that were not recorded, by reason."""
+    missed_records: Unsigned
+    """Records that were overwritten before they were read."""
+    gaps: tuple[String, ...] = ()
+    """Evidence that is missing, and why."""
     cost: WatchCost | None = None
-    division: Annotated[ProcessDivision | None, about("Null where no work of the GPU was recorded.")] = None
-    sequences: Annotated[
-        tuple[ProgramSequence, ...],
-        about(
-            "Those with most calls first. Without a division, threads that hardly ever make calls at the same time, "
-            "those with most samples first."
-        ),
-    ] = ()
-    sharers: Annotated[
-        tuple[GpuSharer, ...],
-        about("Processes that may have had the time-slices of others, where these take time."),
-    ] = ()
-    cpus: Annotated[CpuSupply | None, about("Null where /proc does not have it, and for recordings.")] = None
-    children: Annotated[
-        tuple[Workers, ...], about("Processes that it has started, by name, and theirs, the busiest ones first.")
-    ] = ()
-    others: Annotated[
-        tuple[Workers, ...], about("Its threads that make no calls of the driver, by name, the busiest ones first.")
-    ] = ()
-    settings: Annotated[
-        tuple[String, ...],
-        about(
-            "Sentences on its command, on variables of its environment, at its start, and on the NUMA nodes of its "
-            "CPUs and GPUs."
-        ),
-    ] = ()
-    libraries: Annotated[
-        Mapping[String, String],
-        about(
-            "Versions of the libraries of CUDA and of frameworks that it has loaded, by name, as the names of their "
-            "files and packages say; empty where these are not known, as of another user's process."
-        ),
-    ] = {}
-    standstill: Annotated[Standstill | None, about("Null while it makes calls, or if not all of them are known.")] = (
-        None
-    )
-    rank: Annotated[
-        Rank | None, about("Of a process that communicates or stands still; null where it is not known.")
-    ] = None
-    lost_ns: Annotated[Natural, about("Of all threads.")] = 0
-    unattributed_ns: Annotated[Natural, about("The part of it without a cause.")] = 0
+    division: ProcessDivision | None = None
+    """Null where no work of the GPU was recorded."""
+    sequences: tuple[ProgramSequence, ...] = ()
+    """Those with most calls first. Without a division, threads that hardly ever make calls at the same time, those with
+    most samples first."""
+    sharers: tuple[GpuSharer, ...] = ()
+    """Processes that may have had the time-slices of others, where these take time."""
+    cpus: CpuSupply | None = None
+    """Null where /proc does not have it, and for recordings."""
+    children: tuple[Workers, ...] = ()
+    """Processes that it has started, by name, and theirs, the busiest ones first."""
+    others: tuple[Workers, ...] = ()
+    """Its threads that make no calls of the driver, by name, the busiest ones first."""
+    settings: tuple[String, ...] = ()
+    """Sentences on its command, on variables of its environment, at its start, and on the NUMA nodes of its CPUs and
+    GPUs."""
+    libraries: Mapping[String, String] = {}
+    """Versions of the libraries of CUDA and of frameworks that it has loaded, by name, as the names of their files and
+    packages say; empty where these are not known, as of another user's process."""
+    standstill: Standstill | None = None
+    """Null while it makes calls, or if not all of them are known."""
+    rank: Rank | None = None
+    """Of a process that communicates or stands still; null where it is not known."""
+    lost_ns: Natural = 0
+    """Of all threads."""
+    unattributed_ns: Natural = 0
+    """The part of it without a cause."""
     lost: tuple[TimeLost, ...]
-    threads: Annotated[tuple[ThreadFindings, ...], about("The most time lost first.")]
-    slow_calls: Annotated[tuple[ExplainedCall, ...], about("The last ones, oldest first.")]
-    dropped_slow_calls: Annotated[Unsigned, about("Older ones, which are counted in the time lost alone.")]
-    sites: Annotated[
-        tuple[CallSite, ...],
-        about("Slow calls by the stack of the program's own code, the most time lost first."),
-    ] = ()
-    stacks: Annotated[
-        tuple[StackFrames, ...],
-        about("The different stacks, innermost frames first, which others name by their place in this list."),
-    ] = ()
+    threads: tuple[ThreadFindings, ...]
+    """The most time lost first."""
+    slow_calls: tuple[ExplainedCall, ...]
+    """The last ones, oldest first."""
+    dropped_slow_calls: Unsigned
+    """Older ones, which are counted in the time lost alone."""
+    sites: tuple[CallSite, ...] = ()
+    """Slow calls by the stack of the program's own code, the most time lost first."""
+    stacks: tuple[StackFrames, ...] = ()
+    """The different stacks, innermost frames first, which others name by their place in this list."""
 
     def __repr__(self) -> str:
         return brief(self, "pid", "name", "duration_ns", "calls")
@@ -432,19 +437,20 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
 class WatchedGpu(Document, kw_only=True):
     """A GPU on which a watched process worked, by NVML."""
 
-    uuid: Annotated[String, about("Without GPU- or MIG-.")]
-    model: Annotated[String, about("Empty if not known, as the versions.")] = ""
-    driver: Annotated[String, about("Version of the driver.")] = ""
-    cuda: Annotated[String, about("Newest version of CUDA that the driver supports.")] = ""
-    sm_clock_mhz: Annotated[
-        Annotated[float, Meta(ge=0), Rounded(1)] | None, about("The median SM clock of the watch; null if not known.")
-    ] = None
-    clock_reasons: Annotated[
-        tuple[String, ...], about("Why the clock was not higher, for half of the watch or more.")
-    ] = ()
-    power_limit_w: Annotated[
-        Annotated[float, Meta(ge=0), Rounded(1)] | None, about("The lowest power limit; null if not known.")
-    ] = None
+    uuid: String
+    """Without GPU- or MIG-."""
+    model: String = ""
+    """Empty if not known, as the versions."""
+    driver: String = ""
+    """Version of the driver."""
+    cuda: String = ""
+    """Newest version of CUDA that the driver supports."""
+    sm_clock_mhz: Annotated[float, Meta(ge=0), Rounded(1)] | None = None
+    """The median SM clock of the watch; null if not known."""
+    clock_reasons: tuple[String, ...] = ()
+    """Why the clock was not higher, for half of the watch or more."""
+    power_limit_w: Annotated[float, Meta(ge=0), Rounded(1)] | None = None
+    """The lowest power limit; null if not known."""
 
 
 def _sequence_columns(sequence: ProgramSequence, threads: Mapping[int, str]) -> Record:
@@ -479,34 +485,27 @@ class WatchFindings(Document, kw_only=True, eq=False):
     durations are nanoseconds, times of events are on CLOCK_MONOTONIC. Unknown values are null."""
 
     schema: Literal["stallscope.watch/3"] = "stallscope.watch/3"
-    program: Annotated[
-        tuple[String, ...] | None, about("The words of the command; null where it was started elsewhere.")
-    ] = None
-    exit_code: Annotated[
-        Natural | None,
-        about(
-            "Of the program, 128 + n if signal n ended it; null where it was started elsewhere, or where a recording "
-            "ends before it."
-        ),
-    ] = None
-    began_at: Annotated[
-        String | None,
-        Meta(
-            description="Begin of the watch, UTC; null without a process that used CUDA.",
-            extra_json_schema={"format": "date-time"},
-        ),
-    ] = None
-    began_at_ns: Annotated[Unsigned, about("Begin of the watch, since 1970.")]
-    began_ns: Annotated[Unsigned, about("The same on CLOCK_MONOTONIC, as the times of events are.")]
-    duration_ns: Annotated[Unsigned, about("From the first process's start until now or the end.")]
-    problems: Annotated[tuple[String, ...], about("A sentence for whatever could not be recorded or read.")] = ()
-    beside: Annotated[
-        BesideResult | None, about("What aggressors beside the program did to it (--beside); null without any.")
-    ] = None
-    attached: Annotated[
-        tuple[AttachingCost, ...], about("The processes that ran when they were attached (--pid).")
-    ] = ()
-    gpus: Annotated[tuple[WatchedGpu, ...], about("Those that NVML knows; none for recordings.")] = ()
+    program: tuple[String, ...] | None = None
+    """The words of the command; null where it was started elsewhere."""
+    exit_code: Natural | None = None
+    """Of the program, 128 + n if signal n ended it; null where it was started elsewhere, or where a recording ends
+    before it."""
+    began_at: Annotated[String | None, Meta(extra_json_schema={"format": "date-time"})] = None
+    """Begin of the watch, UTC; null without a process that used CUDA."""
+    began_at_ns: Unsigned
+    """Begin of the watch, since 1970."""
+    began_ns: Unsigned
+    """The same on CLOCK_MONOTONIC, as the times of events are."""
+    duration_ns: Unsigned
+    """From the first process's start until now or the end."""
+    problems: tuple[String, ...] = ()
+    """A sentence for whatever could not be recorded or read."""
+    beside: BesideResult | None = None
+    """What aggressors beside the program did to it (--beside); null without any."""
+    attached: tuple[AttachingCost, ...] = ()
+    """The processes that ran when they were attached (--pid)."""
+    gpus: tuple[WatchedGpu, ...] = ()
+    """Those that NVML knows; none for recordings."""
     processes: tuple[ProcessFindings, ...]
 
     @property

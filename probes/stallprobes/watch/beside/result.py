@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from stallprobes.files.codec import Document, Ratio, Rounded, Sentence, Share, String, Unsigned, about
+from stallprobes.files.codec import Document, Ratio, Rounded, Sentence, Share, String, Unsigned
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.reading.call_stack import StackFrame
 
@@ -58,62 +58,72 @@ class RatioInterval(Document):
 class StepTimes(Document):
     """Times of the steps in some turns; of a program without regular steps, the mean time from one wait to the next."""
 
-    steps: Annotated[Unsigned, about("How many were timed.")] = 0
-    p50_ns: Annotated[Unsigned | None, about("The median, or the mean time from one wait to the next.")] = None
-    p99_ns: Annotated[Unsigned | None, about("Null with fewer than 100 steps, and without regular steps.")] = None
-    sm_clock_mhz: Annotated[_Mhz | None, about("Median of the SM clock by NVML; null where that is not known.")] = None
+    steps: Unsigned = 0
+    """How many were timed."""
+    p50_ns: Unsigned | None = None
+    """The median, or the mean time from one wait to the next."""
+    p99_ns: Unsigned | None = None
+    """Null with fewer than 100 steps, and without regular steps."""
+    sm_clock_mhz: _Mhz | None = None
+    """Median of the SM clock by NVML; null where that is not known."""
 
 
 class GrownPart(Document):
     """The part of the program's time that grew most in a step."""
 
     part: Part
-    off: Annotated[Share, about("Its share of the recorded time without an aggressor.")]
-    on: Annotated[Share, about("Its share with the aggressor.")]
+    off: Share
+    """Its share of the recorded time without an aggressor."""
+    on: Share
+    """Its share with the aggressor."""
 
 
 class GrownLine(Document):
     """The line of the program at which its threads' time in a step grew most."""
 
     place: StackFrame
-    off: Annotated[Share, about("Its share of the threads' time without an aggressor.")]
-    on: Annotated[Share, about("Its share with the aggressor.")]
+    off: Share
+    """Its share of the threads' time without an aggressor."""
+    on: Share
+    """Its share with the aggressor."""
 
 
 class BesideRow(Document, kw_only=True):
     """One aggressor beside the program."""
 
     aggressor: String
-    turns: Annotated[Unsigned, about("Turns in which it ran, and that count.")] = 0
-    off: Annotated[StepTimes, about("In the turns without an aggressor before and after these.")] = StepTimes()
+    turns: Unsigned = 0
+    """Turns in which it ran, and that count."""
+    off: StepTimes = StepTimes()
+    """In the turns without an aggressor before and after these."""
     on: StepTimes = StepTimes()
-    ratio: Annotated[
-        RatioInterval | None,
-        about(
-            "Geometric mean over the turns of the median step with it over that without it, by Student's t; null with "
-            "fewer than three turns."
-        ),
-    ] = None
-    grew: Annotated[GrownPart | None, about("Null where no part grew by a tenth of a step or more.")] = None
-    line: Annotated[
-        GrownLine | None,
-        about("Null where none grew by a tenth of a step or more, and certainly at all (95 %)."),
-    ] = None
+    ratio: RatioInterval | None = None
+    """Geometric mean over the turns of the median step with it over that without it, by Student's t; null with fewer
+    than three turns."""
+    grew: GrownPart | None = None
+    """Null where no part grew by a tenth of a step or more."""
+    line: GrownLine | None = None
+    """Null where none grew by a tenth of a step or more, and certainly at all (95 %)."""
     outcome: BesideOutcome = BesideOutcome.UNKNOWN
-    reason: Annotated[String, about("Why the effect is not known; empty if it is.")] = ""
+    reason: String = ""
+    """Why the effect is not known; empty if it is."""
     sentence: Sentence = ""
 
 
 class BesideResult(Document, kw_only=True):
     """What aggressors in a process of stallscope's, on the GPU of the program, did to it."""
 
-    pid: Annotated[Unsigned, about("The process whose steps are timed; 0 before one was found.")] = 0
-    gpu: Annotated[String, about("UUID of its GPU, without GPU- or MIG-; empty if not known.")] = ""
+    pid: Unsigned = 0
+    """The process whose steps are timed; 0 before one was found."""
+    gpu: String = ""
+    """UUID of its GPU, without GPU- or MIG-; empty if not known."""
     unit: BesideUnit = BesideUnit.STEP
     rows: tuple[BesideRow, ...] = ()
-    on_ns: Annotated[Unsigned, about("For so long an aggressor ran.")] = 0
-    free_bytes: Annotated[Unsigned | None, about("Least free memory of the GPU meanwhile, by NVML.")] = None
-    least_free_bytes: Annotated[
-        Unsigned | None, about("The aggressors end where less is free: 4 GiB, or a tenth of the GPU's memory if more.")
-    ] = None
-    problem: Annotated[String, about("Why the aggressors did not run or ended early, a sentence; else empty.")] = ""
+    on_ns: Unsigned = 0
+    """For so long an aggressor ran."""
+    free_bytes: Unsigned | None = None
+    """Least free memory of the GPU meanwhile, by NVML."""
+    least_free_bytes: Unsigned | None = None
+    """The aggressors end where less is free: 4 GiB, or a tenth of the GPU's memory if more."""
+    problem: String = ""
+    """Why the aggressors did not run or ended early, a sentence; else empty."""

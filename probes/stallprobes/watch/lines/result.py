@@ -27,8 +27,10 @@ _PRICE = about("What its waits cost at most, as a share of the time; 0 without a
 class LineTime(Document, kw_only=True):
     """The time of one sort at a line."""
 
-    share: Annotated[Share, about("Of the time of the sequence.")] = 0.0
-    function: Annotated[String, about("Function of the driver with most of it; empty without any.")] = ""
+    share: Share = 0.0
+    """Of the time of the sequence."""
+    function: String = ""
+    """Function of the driver with most of it; empty without any."""
 
 
 # Empty time of a line: the default for the line's time in waits, in calls and between calls.
@@ -39,7 +41,8 @@ class InnerPlace(Document, kw_only=True):
     """The innermost frame at a line, such as that of a library's function, or the line itself."""
 
     place: StackFrame
-    cost: Annotated[Share, about("Its part of what the line costs.")]
+    cost: Share
+    """Its part of what the line costs."""
 
 
 class ProgramLine(Document, kw_only=True):
@@ -48,64 +51,57 @@ class ProgramLine(Document, kw_only=True):
     Its share is the sum of those of waits, calls and between.
     """
 
-    place: Annotated[
-        StackFrame | None,
-        about(
-            "The innermost frame of the program's own code, which led to code in a library; without an offset where "
-            "a compiled function is known, without a function for installed packages to which no line of the program "
-            "led; null for time without a call stack."
-        ),
-    ]
-    stack: Annotated[Stack, about("The one with most of the time.")]
-    thread: Annotated[Unsigned, about("Thread id of the system, of the thread with most of the time.")]
+    place: StackFrame | None
+    """The innermost frame of the program's own code, which led to code in a library; without an offset where a compiled
+    function is known, without a function for installed packages to which no line of the program led; null for time
+    without a call stack."""
+    stack: Stack
+    """The one with most of the time."""
+    thread: Unsigned
+    """Thread id of the system, of the thread with most of the time."""
     samples: Unsigned
-    share: Annotated[Figure, about("Share of the time of the sequence, with its interval by the samples.")]
-    waits: Annotated[LineTime, about("Inside calls that wait for the GPU, copies that block, and frees.")] = NO_TIME
-    calls: Annotated[LineTime, about("Inside other calls.")] = NO_TIME
-    between: Annotated[
-        LineTime,
-        about(
-            "Before the next call at the line, which is of the function; without a function, at the line itself, by "
-            "samples of the compiled code that the thread runs."
-        ),
-    ] = NO_TIME
-    compiles: Annotated[
-        Share, about("Of the time of the sequence: between calls, in a compiler of device code, by the frames.")
-    ] = 0.0
-    compiler: Annotated[DeviceCompiler | None, about("Compiler with most of that time; null without any.")] = None
-    own_lock: Annotated[
-        Share, about("Of the time of the sequence, by samples: asleep here for such a lock of another thread.")
-    ] = 0.0
-    tasks: Annotated[
-        Mapping[LibraryTask, Share], about("What tasks of libraries beside the program's own work cost at most here.")
-    ] = field(default_factory=dict)
+    share: Figure
+    """Share of the time of the sequence, with its interval by the samples."""
+    waits: LineTime = NO_TIME
+    """Inside calls that wait for the GPU, copies that block, and frees."""
+    calls: LineTime = NO_TIME
+    """Inside other calls."""
+    between: LineTime = NO_TIME
+    """Before the next call at the line, which is of the function; without a function, at the line itself, by samples of
+    the compiled code that the thread runs."""
+    compiles: Share = 0.0
+    """Of the time of the sequence: between calls, in a compiler of device code, by the frames."""
+    compiler: DeviceCompiler | None = None
+    """Compiler with most of that time; null without any."""
+    own_lock: Share = 0.0
+    """Of the time of the sequence, by samples: asleep here for such a lock of another thread."""
+    tasks: Mapping[LibraryTask, Share] = field(default_factory=dict)
+    """What tasks of libraries beside the program's own work cost at most here."""
     price: Annotated[Share, _PRICE] = 0.0
-    cost: Annotated[
-        Figure,
-        about("What it costs at most: price, calls and between; its share of the time where the GPU is the limit."),
-    ]
-    inner: Annotated[
-        tuple[InnerPlace, ...],
-        about("At most three, the one that costs most first; none if there is only the line itself."),
-    ] = ()
+    cost: Figure
+    """What it costs at most: price, calls and between; its share of the time where the GPU is the limit."""
+    inner: tuple[InnerPlace, ...] = ()
+    """At most three, the one that costs most first; none if there is only the line itself."""
     sentence: Sentence = UNSET
-    remedy: Annotated[Sentence, about("What helps; empty where nothing is known.")] = UNSET
+    remedy: Sentence = UNSET
+    """What helps; empty where nothing is known."""
 
 
 class WaitPlace(Document, kw_only=True):
     """Waits of one function at one innermost frame of one line."""
 
-    place: Annotated[StackFrame | None, about("The line, as in the lines.")]
-    inner: Annotated[StackFrame | None, about("The innermost frame; null where that is the line.")]
+    place: StackFrame | None
+    """The line, as in the lines."""
+    inner: StackFrame | None
+    """The innermost frame; null where that is the line."""
     function: String
-    thread: Annotated[Unsigned, about("Thread id of the system, of the thread with most of them.")]
-    calls: Annotated[
-        float,
-        Meta(ge=0, description="Their number by the log of calls, of which samples say what is here."),
-        Rounded(1),
-    ]
+    thread: Unsigned
+    """Thread id of the system, of the thread with most of them."""
+    calls: Annotated[float, Meta(ge=0), Rounded(1)]
+    """Their number by the log of calls, of which samples say what is here."""
     per_second: Ratio
-    share: Annotated[Share, about("Of the time of the sequence.")]
+    share: Share
+    """Of the time of the sequence."""
     price: Annotated[Share, _PRICE]
     sentence: Sentence = UNSET
 
@@ -114,29 +110,39 @@ class LockHolder(Document):
     """A line of the program at which another thread has Python's global lock, or one of the module threading."""
 
     place: StackFrame
-    share: Annotated[Share, about("Of the samples between calls in which it was seen who has the lock.")]
+    share: Share
+    """Of the samples between calls in which it was seen who has the lock."""
 
 
 class TaskTime(Document, kw_only=True):
     """What a task of a library beside the program's own work costs a sequence, by samples of its calls."""
 
     task: LibraryTask
-    cost: Annotated[Share, about("Of the time, at most.")]
-    place: Annotated[StackFrame | None, about("The line with most of it, as in the lines.")]
-    place_share: Annotated[Share, about("Of the cost, at the line.")]
-    thread: Annotated[Unsigned, about("Thread id of the system, of the thread with most of the line.")]
+    cost: Share
+    """Of the time, at most."""
+    place: StackFrame | None
+    """The line with most of it, as in the lines."""
+    place_share: Share
+    """Of the cost, at the line."""
+    thread: Unsigned
+    """Thread id of the system, of the thread with most of the line."""
 
 
 class HoldingCalls(Document, kw_only=True):
     """Calls of a function in another thread beside which calls of the sequence are unusually long."""
 
-    thread: Annotated[Unsigned, about("Thread id of the system, of the thread that makes them.")]
+    thread: Unsigned
+    """Thread id of the system, of the thread that makes them."""
     function: String
-    place: Annotated[StackFrame | None, about("The line that made most of them; null if no sample says so.")]
-    held: Annotated[String, about("Function of most of the calls that they hold up.")]
-    calls: Annotated[Unsigned, about("Calls of the sequence that they hold up.")]
+    place: StackFrame | None
+    """The line that made most of them; null if no sample says so."""
+    held: String
+    """Function of most of the calls that they hold up."""
+    calls: Unsigned
+    """Calls of the sequence that they hold up."""
     per_second: Ratio
-    share: Annotated[Share, about("Part of the time of the sequence in which its calls are held up.")]
+    share: Share
+    """Part of the time of the sequence in which its calls are held up."""
 
 
 class ProgramSequence(SequenceDivision, kw_only=True):
@@ -147,41 +153,32 @@ class ProgramSequence(SequenceDivision, kw_only=True):
     """
 
     samples: Unsigned = 0
-    ns: Annotated[Unsigned, about("The time for which all samples stand.")] = 0
-    loads_per_second: Annotated[Ratio, about("Calls that load device code, by the log of calls.")] = 0.0
-    lines: Annotated[tuple[ProgramLine, ...], about("Those that cost most first.")] = ()
-    wait_places: Annotated[
-        tuple[WaitPlace, ...], about("Places of waits, those that cost most first, also such as cost hardly anything.")
-    ] = ()
-    holding: Annotated[
-        tuple[HoldingCalls, ...],
-        about("Calls of other threads that hold up those of the sequence, those with most of its time first."),
-    ] = ()
-    lock_holders: Annotated[
-        tuple[LockHolder, ...],
-        about(
-            "Where other threads have Python's global lock while the sequence is between calls, by samples; at most "
-            "three, the one with most of them first. None too if it hardly waits for the lock or for another thread, "
-            "or if the lock was not found."
-        ),
-    ] = ()
-    own_lock: Annotated[
-        Share,
-        about("Of the time, by samples: its threads sleep for a lock of the module threading that another one has."),
-    ] = 0.0
-    own_lock_holders: Annotated[
-        tuple[LockHolder, ...],
-        about("Where other threads have these locks; at most three, the one with most of the samples first."),
-    ] = ()
-    tasks: Annotated[
-        tuple[TaskTime, ...], about("Tasks of libraries beside the program's own work, the one that costs most first.")
-    ] = ()
-    limit: Annotated[
-        KernelLimit | None,
-        about("What limits its kernels, by NVML's counters of its GPU; null without such counters, or kernels."),
-    ] = None
-    ranks: Annotated[SequenceRanks | None, about("Null where it has no kernels of NCCL.")] = None
-    sentence: Annotated[Sentence, about("The verdict; empty without a division.")] = UNSET
+    ns: Unsigned = 0
+    """The time for which all samples stand."""
+    loads_per_second: Ratio = 0.0
+    """Calls that load device code, by the log of calls."""
+    lines: tuple[ProgramLine, ...] = ()
+    """Those that cost most first."""
+    wait_places: tuple[WaitPlace, ...] = ()
+    """Places of waits, those that cost most first, also such as cost hardly anything."""
+    holding: tuple[HoldingCalls, ...] = ()
+    """Calls of other threads that hold up those of the sequence, those with most of its time first."""
+    lock_holders: tuple[LockHolder, ...] = ()
+    """Where other threads have Python's global lock while the sequence is between calls, by samples; at most three, the
+    one with most of them first. None too if it hardly waits for the lock or for another thread, or if the lock was not
+    found."""
+    own_lock: Share = 0.0
+    """Of the time, by samples: its threads sleep for a lock of the module threading that another one has."""
+    own_lock_holders: tuple[LockHolder, ...] = ()
+    """Where other threads have these locks; at most three, the one with most of the samples first."""
+    tasks: tuple[TaskTime, ...] = ()
+    """Tasks of libraries beside the program's own work, the one that costs most first."""
+    limit: KernelLimit | None = None
+    """What limits its kernels, by NVML's counters of its GPU; null without such counters, or kernels."""
+    ranks: SequenceRanks | None = None
+    """Null where it has no kernels of NCCL."""
+    sentence: Sentence = UNSET
+    """The verdict; empty without a division."""
 
     def __repr__(self) -> str:
         return brief(self, "threads", "device", "verdict", "covered_ns")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
 
 from msgspec import UNSET
 
-from stallprobes.files.codec import Document, Sentence, Share, String, Unsigned, about
+from stallprobes.files.codec import Document, Sentence, Share, String, Unsigned
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.reading.call_stack import StackFrame
@@ -30,56 +29,64 @@ class Partners(StrEnum):
 class RankDelay(Document, kw_only=True):
     """Why a rank is late: what it did for longer, between their collectives, than the one that waits for it."""
 
-    bound: Annotated[Bound | None, about("What most of that is, as a verdict says it; null where nothing is most.")]
-    share: Annotated[Share, about("Its part of that.")] = 0.0
-    place: Annotated[StackFrame | None, about("The line at which it has more time; null where none is known.")] = None
-    function: Annotated[String, about("Function of the driver that is called there, or next; empty if not known.")] = ""
-    kernel: Annotated[String, about("The kernel of the GPU that takes longer; empty if not known.")] = ""
-    off_cpu: Annotated[bool, about("Whether most of its host time is off the CPU.")] = False
-    rank: Annotated[String, about("Another rank that it waits for itself, in communication; empty without one.")] = ""
+    bound: Bound | None
+    """What most of that is, as a verdict says it; null where nothing is most."""
+    share: Share = 0.0
+    """Its part of that."""
+    place: StackFrame | None = None
+    """The line at which it has more time; null where none is known."""
+    function: String = ""
+    """Function of the driver that is called there, or next; empty if not known."""
+    kernel: String = ""
+    """The kernel of the GPU that takes longer; empty if not known."""
+    off_cpu: bool = False
+    """Whether most of its host time is off the CPU."""
+    rank: String = ""
+    """Another rank that it waits for itself, in communication; empty without one."""
 
 
 class RankWait(Document, kw_only=True):
     """The time that a sequence waits, in kernels that communicate, for a rank that begins them later."""
 
-    name: Annotated[String, about("The rank as a sentence names it.")]
+    name: String
+    """The rank as a sentence names it."""
     pid: Unsigned
     image: Unsigned
-    device: Annotated[Unsigned, about("CUPTI's number of its GPU in its process.")]
-    share: Annotated[Figure, about("Of the time of the sequence, while no other kernel runs.")]
-    rounds: Annotated[Unsigned, about("Collectives that had to wait for it.")]
-    back: Annotated[Share, about("Share of its own time in which that rank waits for this one.")]
-    sure: Annotated[bool, about("Whether kernels that belong together are known; else it is probable.")]
-    blamed: Annotated[
-        bool, about("Whether it slows the sequence down: 5 % of the time, and twice what it waits for the sequence.")
-    ]
-    delay: Annotated[RankDelay | None, about("Why it is late; null where it is not blamed.")] = None
+    device: Unsigned
+    """CUPTI's number of its GPU in its process."""
+    share: Figure
+    """Of the time of the sequence, while no other kernel runs."""
+    rounds: Unsigned
+    """Collectives that had to wait for it."""
+    back: Share
+    """Share of its own time in which that rank waits for this one."""
+    sure: bool
+    """Whether kernels that belong together are known; else it is probable."""
+    blamed: bool
+    """Whether it slows the sequence down: 5 % of the time, and twice what it waits for the sequence."""
+    delay: RankDelay | None = None
+    """Why it is late; null where it is not blamed."""
 
 
 class SequenceRanks(Document, kw_only=True):
     """How a sequence communicates by NCCL's kernels, and for which ranks it waits in them."""
 
-    partners: Annotated[
-        Partners,
-        about(
-            "watched: its kernels were matched with those of other processes, by when they ended. some: and the job "
-            "has ranks that are not watched. none: no other process that is watched communicates. unmatched: others "
-            "do, and which kernels belong together is not known."
-        ),
-    ]
-    collectives: Annotated[Unsigned, about("Its kernels that communicate.")]
-    matched: Annotated[Unsigned, about("Those that were matched with kernels of others.")]
-    waiting: Annotated[
-        Figure | None,
-        about("Share of its time in which they wait for other ranks, and no other kernel runs; null if not known."),
-    ] = None
-    waits: Annotated[tuple[RankWait, ...], about("By rank, the most time first.")] = ()
-    phases: Annotated[
-        tuple[RankWait | None, ...], about("For each phase of the sequence, the rank that slows it down in that.")
-    ] = ()
-    sentence: Annotated[
-        Sentence, about("The rank that slows it down, and what is not known; empty without either.")
-    ] = UNSET
+    partners: Partners
+    """watched: its kernels were matched with those of other processes, by when they ended. some: and the job has ranks
+    that are not watched. none: no other process that is watched communicates. unmatched: others do, and which kernels
+    belong together is not known."""
+    collectives: Unsigned
+    """Its kernels that communicate."""
+    matched: Unsigned
+    """Those that were matched with kernels of others."""
+    waiting: Figure | None = None
+    """Share of its time in which they wait for other ranks, and no other kernel runs; null if not known."""
+    waits: tuple[RankWait, ...] = ()
+    """By rank, the most time first."""
+    phases: tuple[RankWait | None, ...] = ()
+    """For each phase of the sequence, the rank that slows it down in that."""
+    sentence: Sentence = UNSET
+    """The rank that slows it down, and what is not known; empty without either."""
 
     @property
     def blamed(self) -> RankWait | None:

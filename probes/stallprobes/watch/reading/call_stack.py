@@ -6,11 +6,11 @@ import os.path
 import re
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
-from stallprobes.files.codec import Natural, PlainDocument, String, Unsigned, about, schema
+from stallprobes.files.codec import Natural, PlainDocument, String, Unsigned, schema
 from stallprobes.native.sources import INJECTED
 from stallprobes.watch.reading.compilers import DeviceCompiler, compiler_of
 from stallprobes.watch.reading.library_tasks import LibraryTask, task_of
@@ -47,22 +47,19 @@ class StackFrame(PlainDocument):
     """A frame of a call stack."""
 
     kind: FrameKind
-    function: Annotated[String, about("Empty if its name is not known.")]
-    file: Annotated[
-        String, about("Source of Python code; program or library of compiled code; empty if it is not known.")
-    ]
-    line: Annotated[Unsigned | None, about("Of Python code, or of source; null if it is not known.")] = None
-    offset: Annotated[
-        Unsigned | None, about("Of compiled code: bytes from the begin of the file as it is linked; else null.")
-    ] = None
-    source: Annotated[String, about("Source of compiled code where the file says it (-g), else empty.")] = ""
-    library: Annotated[
-        bool,
-        about(
-            "Whether compiled code is of a library in the program's own file, such as Thrust or C++'s, or is what nvcc "
-            "generates for the launch of a kernel."
-        ),
-    ] = False
+    function: String
+    """Empty if its name is not known."""
+    file: String
+    """Source of Python code; program or library of compiled code; empty if it is not known."""
+    line: Unsigned | None = None
+    """Of Python code, or of source; null if it is not known."""
+    offset: Unsigned | None = None
+    """Of compiled code: bytes from the begin of the file as it is linked; else null."""
+    source: String = ""
+    """Source of compiled code where the file says it (-g), else empty."""
+    library: bool = False
+    """Whether compiled code is of a library in the program's own file, such as Thrust or C++'s, or is what nvcc
+    generates for the launch of a kernel."""
 
     @property
     def is_users(self) -> bool:
@@ -99,7 +96,8 @@ class StackFrames(PlainDocument):
 
     python: tuple[StackFrame, ...] = ()
     native: tuple[StackFrame, ...] = ()
-    complete: Annotated[bool, about("Whether neither has more frames than were recorded.")] = True
+    complete: bool = True
+    """Whether neither has more frames than were recorded."""
 
 
 class CallStack:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from stallprobes.files.codec import Document, Ratio, Rounded, Share, String, Unsigned, about
+from stallprobes.files.codec import Document, Ratio, Rounded, Share, String, Unsigned
 
 # A look at a process reads the CPU times of its first threads. PAUSE_NS: shortest time (ns) between two looks.
 # _MOST_THREADS: largest number of threads of a look. 256 threads take 2 ms.
@@ -24,21 +24,30 @@ _Cpus = Annotated[float, Meta(ge=0), Rounded(1)]
 class CpuSupply(Document, kw_only=True):
     """CPUs that a process may use and wants, while it was watched."""
 
-    allowed: Annotated[Unsigned, about("CPUs that its main thread may use.")]
-    wanted: Annotated[_Cpus, about("Mean number of its threads, of the first 256, that ran or were ready to run.")]
-    quota: Annotated[_Cpus | None, about("CPUs that its control group may use at once; null without a quota.")] = None
-    throttled: Annotated[Share, about("Share of the quota's periods in which it was used up.")] = 0.0
-    stolen: Annotated[Share, about("Share of the time of the machine's CPUs that a hypervisor took.")] = 0.0
-    page_faults: Annotated[Ratio, about("Page faults of the process a second.")] = 0.0
-    disk_faults: Annotated[Ratio, about("Those that read from a disk, or have pages move from the GPU.")] = 0.0
+    allowed: Unsigned
+    """CPUs that its main thread may use."""
+    wanted: _Cpus
+    """Mean number of its threads, of the first 256, that ran or were ready to run."""
+    quota: _Cpus | None = None
+    """CPUs that its control group may use at once; null without a quota."""
+    throttled: Share = 0.0
+    """Share of the quota's periods in which it was used up."""
+    stolen: Share = 0.0
+    """Share of the time of the machine's CPUs that a hypervisor took."""
+    page_faults: Ratio = 0.0
+    """Page faults of the process a second."""
+    disk_faults: Ratio = 0.0
+    """Those that read from a disk, or have pages move from the GPU."""
 
 
 class Workers(Document, kw_only=True):
     """Child processes of one name that a process has started, and theirs, or its threads of one name."""
 
     name: String
-    most: Annotated[Unsigned, about("The largest number of them at once.")]
-    busy: Annotated[Share, about("Share of the time in which the busiest one had a CPU or was ready to run.")]
+    most: Unsigned
+    """The largest number of them at once."""
+    busy: Share
+    """Share of the time in which the busiest one had a CPU or was ready to run."""
 
 
 class CpuSupplyReader:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.files.codec import Document, Int64, PlainDocument, String, Unsigned, about
+from stallprobes.files.codec import Document, Int64, PlainDocument, String, Unsigned
 from stallprobes.latency.histogram import Histogram
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.native.layouts.watch_file import LossKind
@@ -30,19 +30,26 @@ CallKey = tuple[int, int]
 class DriverCall(PlainDocument, kw_only=True):
     """A call of the driver: who made it, and with which arguments."""
 
-    function: Annotated[String, about("Function of the driver.")]
-    thread: Annotated[Unsigned, about("Thread id of the system.")]
+    function: String
+    """Function of the driver."""
+    thread: Unsigned
+    """Thread id of the system."""
     # "" in a reading, which has the names by thread.
     thread_name: String = ""
-    begin_ns: Annotated[Unsigned, about("When it began, on CLOCK_MONOTONIC.")]
-    stream: Annotated[
-        Unsigned | None, about("Handle of the stream; null without such an argument. 0 is the NULL stream.")
-    ]
-    bytes: Annotated[Unsigned | None, about("Null without such an argument.")]
-    source: Annotated[Memory | None, about("Memory that a copy reads; null if it is not known, as for other calls.")]
-    target: Annotated[Memory | None, about("Memory that it writes.")]
-    context: Annotated[Unsigned, about("CUPTI's number of the context, as in records.")]
-    correlation: Annotated[Unsigned, about("CUPTI's number of the call.")]
+    begin_ns: Unsigned
+    """When it began, on CLOCK_MONOTONIC."""
+    stream: Unsigned | None
+    """Handle of the stream; null without such an argument. 0 is the NULL stream."""
+    bytes: Unsigned | None
+    """Null without such an argument."""
+    source: Memory | None
+    """Memory that a copy reads; null if it is not known, as for other calls."""
+    target: Memory | None
+    """Memory that it writes."""
+    context: Unsigned
+    """CUPTI's number of the context, as in records."""
+    correlation: Unsigned
+    """CUPTI's number of the call."""
 
     @property
     def family(self) -> CallFamily | None:
@@ -64,14 +71,11 @@ class FinishedCall(DriverCall, kw_only=True):
     """A call that has returned."""
 
     duration_ns: Unsigned
-    result: Annotated[Int64, about("The driver's code, 0 for success.")]
-    range: Annotated[
-        String,
-        about(
-            "The innermost NVTX range that the thread had pushed, else the last one that was started before the call "
-            "and had not ended; empty without one."
-        ),
-    ] = ""
+    result: Int64
+    """The driver's code, 0 for success."""
+    range: String = ""
+    """The innermost NVTX range that the thread had pushed, else the last one that was started before the call and had
+    not ended; empty without one."""
 
     @property
     def end_ns(self) -> int:
@@ -89,12 +93,13 @@ class CallFigures(Document, kw_only=True):
     """All finished calls of one function in one thread."""
 
     # In JSON, its place has the name of what it is.
-    total: Annotated[
-        Histogram, about("Of the durations: lower bound of each bucket in ns, and its number of calls.")
-    ] = msgspec.field(name="histogram_ns")
+    total: Histogram = msgspec.field(name="histogram_ns")
+    """Of the durations: lower bound of each bucket in ns, and its number of calls."""
     total_ns: Unsigned
-    slow: Annotated[Unsigned, about("Calls that took at least the limit.")]
-    failed: Annotated[Unsigned, about("Calls that gave an error.")]
+    slow: Unsigned
+    """Calls that took at least the limit."""
+    failed: Unsigned
+    """Calls that gave an error."""
 
 
 # Figures of a function that a thread has not called.
@@ -193,22 +198,27 @@ class ProcessHead(Document, kw_only=True):
 
     pid: Unsigned
     parent_pid: Unsigned
-    image: Annotated[Unsigned, about("Number of programs that the process has executed with CUDA before.")]
-    name: Annotated[String, about("Of the program.")]
+    image: Unsigned
+    """Number of programs that the process has executed with CUDA before."""
+    name: String
+    """Of the program."""
     command: String
-    state: Annotated[ProcessState, about("What the injected library does in the process.")]
-    failed_function: Annotated[String, about("Function of CUPTI that failed; empty if none did.")]
-    code: Annotated[Int64, about("What it returned, else 0.")]
+    state: ProcessState
+    """What the injected library does in the process."""
+    failed_function: String
+    """Function of CUPTI that failed; empty if none did."""
+    code: Int64
+    """What it returned, else 0."""
     cupti_path: String
     cupti_version: Unsigned
-    python: Annotated[String, about("Version of the Python interpreter in the process; empty without one.")] = ""
+    python: String = ""
+    """Version of the Python interpreter in the process; empty without one."""
     calls_only: bool
-    slow_limit_ns: Annotated[Unsigned, about("The limit from which a call is slow.")]
+    slow_limit_ns: Unsigned
+    """The limit from which a call is slow."""
     records: Unsigned
-    gpus: Annotated[
-        tuple[String, ...],
-        about("UUIDs, without GPU- or MIG-, of the GPUs that it sees, by CUDA's numbers in it; empty if not known."),
-    ] = ()
+    gpus: tuple[String, ...] = ()
+    """UUIDs, without GPU- or MIG-, of the GPUs that it sees, by CUDA's numbers in it; empty if not known."""
 
 
 class GpuLimits(NamedTuple):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
 
-from stallprobes.files.codec import Document, String, Unsigned, about
+from stallprobes.files.codec import Document, String, Unsigned
 
 # Pairs of environment variables: rank, and number of ranks. They are from torchrun, Open MPI, PMI, PMIx and Slurm. The
 # first rank that is set counts. LOCAL_RANK is last, since it only counts the ranks of one machine.
@@ -31,10 +30,10 @@ class Rank(Document, kw_only=True):
     """A rank of a job."""
 
     number: Unsigned
-    size: Annotated[Unsigned | None, about("How many the job has; null where that is not known.")] = None
-    variable: Annotated[
-        String, about("The environment variable that says so; empty where the number is that of its GPU.")
-    ] = ""
+    size: Unsigned | None = None
+    """How many the job has; null where that is not known."""
+    variable: String = ""
+    """The environment variable that says so; empty where the number is that of its GPU."""
 
 
 def rank_of(environment: Mapping[str, str]) -> Rank | None:

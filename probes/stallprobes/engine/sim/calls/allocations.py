@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord, SimStream, Storage, us
-from stallprobes.engine.sim.host_thread import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, HostThread, call, latency_only
+from stallprobes.engine.sim.host_thread import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, HostThread, call
 from stallprobes.engine.sim.jobs import UNCONTENDED, Job
-from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import MIB, Space
 
 
@@ -131,9 +130,3 @@ def free_async(host: HostThread, storage: Storage, stream: SimStream) -> Call:
     yield from host.work_under(host.call_ns("cuMemFreeAsync"), stream.lock)
     storage.live = False
     return SUCCESS
-
-
-@latency_only("cuMemFreeAsync")
-def free_async_latency(host: HostThread, _storage: object, stream: SimStream) -> LatencyDistribution | None:
-    """Latency while the stream's lock is free; earlier iterations have checked that the memory is live."""
-    return host.uncontended_latency("cuMemFreeAsync", stream.lock)

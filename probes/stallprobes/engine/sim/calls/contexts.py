@@ -8,7 +8,6 @@ from stallprobes.engine.sim import host_thread
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import GpuContext, HostWord, us
 from stallprobes.engine.sim.jobs import Job
-from stallprobes.engine.sim.sampling import LatencyDistribution
 
 # Numbers in the names of contexts that probes create.
 _numbers = count(1)
@@ -112,12 +111,3 @@ def enable_peer_access(host: host_thread.HostThread, peer: GpuContext, _flags: i
         return host_thread.PEER_ACCESS_ALREADY_ENABLED
     context.peers.add(peer)
     return host_thread.SUCCESS
-
-
-@host_thread.latency_only("cuCtxSynchronize")
-def synchronize_latency(host: host_thread.HostThread) -> LatencyDistribution | None:
-    """Latency while the context has no unfinished work."""
-    context = host.context
-    if context is None or context.unfinished():
-        return None
-    return host.uncontended_latency("cuCtxSynchronize", context.lock)

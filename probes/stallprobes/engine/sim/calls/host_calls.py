@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from stallprobes.engine.sim.clock import Call, Process
 from stallprobes.engine.sim.device import BoundHostFunction, HostWord, SimStream, Storage, us
-from stallprobes.engine.sim.host_thread import SUCCESS, HostThread, call, call_without_effect, latency_only
+from stallprobes.engine.sim.host_thread import SUCCESS, HostThread, call, call_without_effect
 from stallprobes.engine.sim.jobs import CallingEngine, Job
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import MIB, Space
@@ -106,17 +106,11 @@ def sleep(host: HostThread, ns: int) -> Call:
     return SUCCESS
 
 
-@latency_only("native:work")
-def work_latency(host: HostThread, iterations: int) -> LatencyDistribution:
-    """Latency of the arithmetic; it has no other effect."""
-    locks = host.simulation.profile.locks
-    return _arithmetic(iterations, locks.work_ns, locks.work_spread)
-
-
 @call("native:work")
 def work(host: HostThread, iterations: int) -> Call:
     """(iterations): arithmetic of a fixed length."""
-    yield from host.clock.wait(work_latency(host, iterations).draw(host.random))
+    locks = host.simulation.profile.locks
+    yield from host.clock.wait(_arithmetic(iterations, locks.work_ns, locks.work_spread).draw(host.random))
     return SUCCESS
 
 
@@ -131,14 +125,9 @@ call_without_effect("native:nothing")
 
 def nvml(host: HostThread, name: str) -> Call:
     """An NVML query: answered by the GPU's management unit, without locks of CUDA."""
-    yield from host.clock.wait(nvml_latency(host, name).draw(host.random))
-    return SUCCESS
-
-
-def nvml_latency(host: HostThread, name: str) -> LatencyDistribution:
-    """Latency of an NVML query; it has no other effect."""
     costs = host.simulation.profile.costs
-    return costs.get(_NVML + name, costs["nvml:other"])
+    yield from host.clock.wait(costs.get(_NVML + name, costs["nvml:other"]).draw(host.random))
+    return SUCCESS
 
 
 @call("cuLaunchHostFunc")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call
 from stallprobes.engine.sim.device import EventHandle, HostWord, SimStream, us
-from stallprobes.engine.sim.host_thread import INVALID_HANDLE, NOT_READY, SUCCESS, HostThread, call, latency_only
+from stallprobes.engine.sim.host_thread import INVALID_HANDLE, NOT_READY, SUCCESS, HostThread, call
 from stallprobes.engine.sim.jobs import UNCONTENDED, Job, staging_delay_ns
-from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import StreamKind
 
 # Flag of a new stream that does not wait for the default stream.
@@ -22,14 +21,6 @@ def synchronize(host: HostThread, stream: SimStream) -> Call:
     else:
         yield from host.clock.wait(host.shared_look_ns(host.call_ns("cuStreamSynchronize"), stream.context))
     return SUCCESS
-
-
-@latency_only("cuStreamSynchronize")
-def synchronize_latency(host: HostThread, stream: SimStream) -> LatencyDistribution | None:
-    """Latency while the stream has no unfinished work."""
-    if stream.unfinished() or host.looks_after_another(stream.context):
-        return None
-    return host.uncontended_latency("cuStreamSynchronize")
 
 
 @call("cuStreamQuery")
@@ -58,18 +49,6 @@ def destroy(host: HostThread, stream: SimStream) -> Call:
     yield from host.work_under(host.call_ns("cuStreamDestroy"), context.locks.content, context.lock)
     context.streams.remove(stream)
     return SUCCESS
-
-
-@latency_only("cuStreamCreate")
-def create_latency(host: HostThread, _into: HostWord, _flags: int) -> LatencyDistribution | None:
-    """Latency while the locks are free: no other thread can observe the stream, which is destroyed at once."""
-    return host.uncontended_latency("cuStreamCreate", host.current.locks.content, host.current.lock)
-
-
-@latency_only("cuStreamDestroy")
-def destroy_latency(host: HostThread, _stream: object) -> LatencyDistribution | None:
-    """Latency while the locks are free."""
-    return host.uncontended_latency("cuStreamDestroy", host.current.locks.content, host.current.lock)
 
 
 @call("cuEventRecord")

@@ -1,9 +1,10 @@
-"""Calls of a resident in the engine of a simulated GPU: their end by a stop, and by the end of the engine."""
+"""Windows of a check in the engine of a simulated GPU: their end by a stop, and by the end of the engine."""
 
 from __future__ import annotations
 
 import itertools
 import os
+import random
 import signal
 from collections.abc import Callable
 
@@ -18,35 +19,39 @@ from stallprobes.matrix.check.window_measurer import Lengths
 
 pytestmark = pytest.mark.usefixtures("forked_engines", "nothing_left")
 
-# Days of virtual time.
-ENDLESS = Lengths(1e6, 1e6, 1e6, 1e6, 0, False)
+LENGTHS = Lengths(0.01, 0.01, 0.01, 0.01, 0, False)
+# So many windows take minutes.
+WINDOWS = 100_000
 
 
 def cell_runner(stop: Callable[[], bool]) -> CellRunner:
     small = plan(["launch"], ["spin"])
-    return CellRunner(small.victims, small.aggressor_sets, "sim", Options(rings=False), stop)
+    return CellRunner(small.victims, small.aggressor_sets, "sim", Options(), stop)
 
 
-def test_a_stop_ends_the_call_and_the_engine() -> None:
+def measure(cells: CellRunner) -> None:
+    cells.measure_baselines([*cells.victims] * WINDOWS, LENGTHS, random.Random(1))
+
+
+def test_a_stop_ends_the_windows_and_the_engine() -> None:
     begun: list[CellRunner] = []
     asked = itertools.count()
-    # Not while the resident is started, however long that takes, and not before the call has been sent.
+    # Not while the engine starts, however long that takes.
     with cell_runner(lambda: bool(begun) and next(asked) >= 2) as cells:
         begun.append(cells)
         with pytest.raises(Stopped):
-            cells._call("measure_baselines", ["launch"], ENDLESS)
+            measure(cells)
         pid = cells.session.engine_pid
     assert pid is not None
     assert processes.has_ended(pid)
     assert cells.session.failure() is None
 
 
-def test_an_engine_that_is_killed_ends_the_call() -> None:
+def test_an_engine_that_is_killed_ends_the_windows() -> None:
     begun: list[CellRunner] = []
     asked = itertools.count()
 
     def stop() -> bool:
-        # The call has been sent.
         if begun and next(asked) == 2:
             engine = begun[0].session.engine_pid
             # 0 would be the whole group of processes of the tests.
@@ -57,4 +62,4 @@ def test_an_engine_that_is_killed_ends_the_call() -> None:
     with cell_runner(stop) as cells:
         begun.append(cells)
         with pytest.raises(EngineLost, match="SIGKILL"):
-            cells._call("measure_baselines", ["launch"], ENDLESS)
+            measure(cells)
