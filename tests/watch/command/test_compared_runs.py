@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 import stallprobes
 from factories.command_line import ROOTS, environment
+from factories.documents import validate
 from factories.shared_folder import shared_folder
 from factories.stand_in import COMPILER, StandIn
 from factories.watched_runs import program_run
 from stallprobes.errors import NotComparable
-from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE
 from stallprobes.watch.comparing import run_file
 from stallprobes.watch.division.parts import Part
@@ -78,7 +77,7 @@ def test_programs_are_watched_saved_and_compared(model: Path, tmp_path: Path) ->
     watched(model, tmp_path, "new.runs", op("sleep", 1_000), kernels)
     done = stallscope("compare", "old.runs", "new.runs", "--json", "--html", "page.html", folder=tmp_path)
     found: dict[str, Any] = json.loads(done.stdout)
-    jsonschema.validate(found, schema("stallscope.watch-compare/1"))
+    validate(found, "stallscope.watch-compare/1")
     assert [len(found[side]["unit_ns"]) for side in ("old", "new")] == [2, 1]
     # A step of 34 ms is one of 5 ms now: nothing that a busy machine adds hides that.
     assert found["change"] == "better", found
