@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from factories import command_line, fork_server, forked_processes, processes, recordings
+from factories import command_line, fork_server, forked_processes, kept_results, processes, recordings
 from factories.command_line import Command, Process
 from factories.fork_server import Preload
 from factories.processes import Parent
@@ -106,11 +106,19 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What the program remembers for the user who runs the tests stays as it is.
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="stallscope-state-")
+    if not _is_worker():
+        os.environ[kept_results.VARIABLE] = tempfile.mkdtemp(prefix="stallscope-kept-")
 
 
 def pytest_unconfigure() -> None:
     """Remove what the processes of the tests remembered."""
-    shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
+    for name in ("XDG_STATE_HOME", *(() if _is_worker() else (kept_results.VARIABLE,))):
+        shutil.rmtree(os.environ[name], ignore_errors=True)
+
+
+def _is_worker() -> bool:
+    """Whether another process of pytest has started this one."""
+    return "PYTEST_XDIST_WORKER" in os.environ
 
 
 @pytest.hookimpl(wrapper=True)
@@ -156,7 +164,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if quick[item.path]:
             item.add_marker(pytest.mark.quick)
     # Several tests at a time would disturb each other's measurements.
-    parallel = "PYTEST_XDIST_WORKER" in os.environ
+    parallel = _is_worker()
     if parallel:
         items.sort(key=_places(items).__getitem__)
     marked = [item for item in items if item.get_closest_marker("gpu")]
@@ -184,7 +192,7 @@ def _places(items: list[pytest.Item]) -> dict[pytest.Item, float]:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Where several processes run the tests for the first time, one of them compiles for all while the others wait."""
-    several = "PYTEST_XDIST_WORKER" in os.environ or session.config.getoption("numprocesses", None)
+    several = _is_worker() or session.config.getoption("numprocesses", None)
     if several and not _is_compiled():
         with open(__file__, "rb") as lock:
             try:

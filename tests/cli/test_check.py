@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from factories import documents, matrices, matrix_examples
-from factories.command_line import environment, run_in_terminal, run_into
+from factories.command_line import run_in_terminal, run_into
 from factories.documents import valid
+from factories.loaded_modules import loaded_modules, running
 from factories.waiting import LIMIT_S
 from stallprobes.matrix import check_file
 from stallprobes.matrix.matrix import Matrix, Status
@@ -449,14 +448,9 @@ def test_control_characters_of_a_file_are_not_printed(stallscope_command: Comman
 
 @pytest.mark.parametrize("name", ["check", "compare", "merge", "show"])
 def test_help_loads_nothing_that_measures_and_names_the_options(name: str) -> None:
-    script = (
-        "import sys\nfrom stallscope.cli.main import main\n"
-        f"try:\n    main([{name!r}, '--help'])\n"
-        "except SystemExit:\n    print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True)
-    assert not set(done.stderr.split()) & {"textual", "rich", "numpy", "cuda", "simpy"}
-    assert "--html FILE" in done.stdout
+    loaded, out = loaded_modules(running(name, "--help"))
+    assert not {module.partition(".")[0] for module in loaded} & {"textual", "rich", "numpy", "cuda", "simpy"}
+    assert "--html FILE" in out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import jsonschema
 import pytest
 
 from factories.command_help import COMMANDS, command
 from factories.command_line import environment
+from factories.documents import validate
+from factories.loaded_modules import loaded_packages, running
 from factories.recordings import STALL
 from stallprobes import doctor
 from stallprobes.catalog import entries
-from stallprobes.files import schemas
 from stallprobes.measurement.result import RUN_SCHEMA
 from stallprobes.patterns import patterns
 from stallscope.cli.main import cli
@@ -32,17 +32,9 @@ if TYPE_CHECKING:
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
-def modules_after(statement: str) -> set[str]:
-    """The top-level modules that a new interpreter has after ``statement``."""
-    script = f"try:\n    {statement}\nexcept SystemExit:\n    pass\nimport sys\nprint(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in done.stderr.split()}
-
-
 def test_help_loads_click_and_nothing_else_that_is_installed() -> None:
     """What it takes is therefore little more than click takes; tests/benchmarks/bench_promises.py measures it."""
-    click = modules_after("import click")
-    ours = modules_after("from stallscope.cli.main import main; main(['--help'])")
+    click, ours = loaded_packages("import click"), loaded_packages(running("--help"))
     assert "click" in ours
     assert ours - click - set(sys.stdlib_module_names) == {"stallscope", "stallprobes"}
     assert not ours & {"asyncio", "multiprocessing", "subprocess"} - click
@@ -50,13 +42,7 @@ def test_help_loads_click_and_nothing_else_that_is_installed() -> None:
 
 @pytest.mark.parametrize("arguments", [("--help",), ("list",), ("explain", "spin"), ("run", "--help")])
 def test_commands_of_information_load_no_screen_compiler_or_cuda(arguments: tuple[str, ...]) -> None:
-    script = (
-        "import sys\nfrom stallscope.cli.main import main\n"
-        f"try:\n    main({list(arguments)!r})\n"
-        "except SystemExit:\n    print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True)
-    loaded = set(done.stderr.split())
+    loaded = loaded_packages(running(*arguments))
     assert "stallscope" in loaded
     assert not loaded & {"textual", "rich", "numpy", "cuda", "simpy", "pynvml"}
 
@@ -401,14 +387,14 @@ def test_doctor_writes_json_by_its_schema(stallscope_command: Command) -> None:
     done = stallscope_command("doctor", "--json", env=NO_GPU)
     assert done.returncode == 3
     document = json.loads(done.stdout)
-    jsonschema.Draft202012Validator(schemas.schema(doctor.DOCTOR_SCHEMA)).validate(document)
+    validate(document, doctor.DOCTOR_SCHEMA)
     assert document["level"] == "problem"
 
 
 def test_a_run_writes_json_by_its_schema_and_nothing_else(stallscope_command: Command) -> None:
     done = stallscope_command("run", "secondary-context-d2d", "--json", mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
-    jsonschema.Draft202012Validator(schemas.schema(RUN_SCHEMA)).validate(json.loads(done.stdout))
+    validate(json.loads(done.stdout), RUN_SCHEMA)
 
 
 @pytest.mark.parametrize("width", ["60", "80", "120", "170", "400"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from click.shell_completion import FishComplete, ZshComplete
 
 from factories import shells
 from factories.command_line import command, environment
+from factories.loaded_modules import loaded_modules, running
 from stallprobes.catalog import entries
 from stallprobes.engine.sim import profile
 from stallprobes.matrix import references
@@ -163,17 +163,11 @@ def test_another_instruction_is_one_sentence(stallscope_command: Command, instru
 )
 def test_a_completion_loads_nothing_that_measures(line: str) -> None:
     """What a Tab costs is what it loads."""
-    script = (
-        "import sys\nfrom stallscope.cli.main import main\n"
-        "try:\n    main([])\nexcept SystemExit as ended:\n"
-        "    assert not ended.code\n    print(*sys.modules, file=sys.stderr)"
-    )
     asked = environment(
         **{COMPLETION_VARIABLE: "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     )
-    done = subprocess.run([sys.executable, "-c", script], env=asked, capture_output=True, text=True, check=True)
-    loaded = set(done.stderr.split())
-    assert done.stdout.count("plain,") > 1
+    loaded, out = loaded_modules(running(), asked)
+    assert out.count("plain,") > 1
     heavy = {"numpy", "textual", "rich", "simpy", "cuda", "pynvml", "multiprocessing", "subprocess"}
     assert not {name.partition(".")[0] for name in loaded} & heavy
     if line == "stallscope ":

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import subprocess
-import sys
 
 import pytest
 
 from factories.command_help import COMMANDS, GROUP, command, help_text
+from factories.loaded_modules import loaded_modules, running
 from stallprobes.catalog import entries
 from stallprobes.patterns import patterns
 from stallscope.cli.main import MODULES, SECTIONS, cli
@@ -27,18 +25,6 @@ def examples(name: str) -> list[list[str]]:
         assert program == "stallscope"
         found.append(arguments)
     return found
-
-
-def modules_after(*arguments: str) -> set[str]:
-    """Modules loaded in a new process that ran ``stallscope`` with ``arguments``."""
-    script = (
-        "import sys\nfrom stallscope.cli.main import main\n"
-        f"try:\n    main({list(arguments)!r})\n"
-        "except SystemExit as ended:\n    assert not ended.code\n    print(*sys.modules, file=sys.stderr)"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    return set(done.stderr.split())
 
 
 @pytest.mark.parametrize("name", ["", *COMMANDS])
@@ -82,7 +68,7 @@ def test_a_command_has_the_name_by_which_it_is_listed(name: str) -> None:
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_help_and_version_load_no_command_and_nothing_that_measures(option: str) -> None:
-    loaded = modules_after(option)
+    loaded, _ = loaded_modules(running(option))
     assert "stallscope.cli.main" in loaded
     assert not {name.partition(".")[0] for name in loaded} & {"numpy", "textual", "rich"}
     version = {"stallprobes.version"} if option == "--version" else set()
@@ -93,7 +79,7 @@ def test_help_and_version_load_no_command_and_nothing_that_measures(option: str)
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_command_loads_that_command_alone(name: str) -> None:
-    loaded = modules_after(name, "--help")
+    loaded, _ = loaded_modules(running(name, "--help"))
     ours = {command: f"stallscope.cli.{MODULES.get(command, command)}" for command in COMMANDS}
     assert [listed for listed, module in ours.items() if module in loaded] == [name]
     instrument = {module for module in loaded if module.partition(".")[0] == "stallprobes"}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.command_line import TIMEOUT_S, environment
+from factories.command_line import TIMEOUT_S, Done, environment, run
 from factories.terminal import Terminal
 from stallprobes.matrix import reference_maker
 
@@ -63,15 +63,12 @@ def is_screen(words: list[str]) -> bool:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with the programs of the documents, of which ``stallscope`` adds what ADDED says, and what they read."""
+    """A folder with the programs of the documents, and what they read."""
     folder = tmp_path_factory.mktemp("documents")
     programs = folder / "bin"
     programs.mkdir()
-    added = {f'"run {PATTERN}"*': (*ADDED["run"], *VARIANT)} | {f"{name or 'none'}*": ADDED[name] for name in ADDED}
-    command = f"{sys.executable} -m stallscope"
-    cases = "".join(f'{case}) exec {command} "$@" {" ".join(words)} ;;\n' for case, words in added.items())
     for name, text in (
-        ("stallscope", f'case "${{1-none}}${{2+ $2}}" in\n{cases}*) exec {command} "$@" ;;\nesac\n'),
+        ("stallscope", f'exec {sys.executable} -m stallscope "$@"\n'),
         ("python", f'exec {sys.executable} "$@"\n'),
         ("torchrun", 'exec python "$@"\n'),
         ("solver", "exit 0\n"),
@@ -88,10 +85,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         *(("watch", "--headless", "--save", name, "--", "true") for name in ("before.runs", "after.runs")),
         ("watch", "--print-env"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "stallscope", *words], cwd=folder, env=environment(TMPDIR=str(folder)),
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S,
-        )  # fmt: skip
+        done = run(*words, env={"TMPDIR": str(folder)}, cwd=folder)
         assert done.returncode == 0, done.stderr
     (folder / "watch.env").write_text(done.stdout)
     sleeper = subprocess.Popen(["sleep", "infinity"])
@@ -118,6 +112,29 @@ def written(line: str) -> str | None:
     return next((words[words.index(option) + 1] for option in options if option in words), None)
 
 
+def added(words: list[str]) -> tuple[str, ...]:
+    """What a command gets beside its words."""
+    more = ADDED.get("".join(words[:1]), ())
+    return (*more, *VARIANT) if words[:2] == ["run", PATTERN] else more
+
+
+def run_there(line: str, place: Path) -> Done:
+    """Run a line of a document: in a shell where it is more than the words of one command."""
+    env = {"PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}", "TMPDIR": str(place)}
+    first, *words = line.split()
+    if first == "stallscope" and ">" not in words:
+        return run(*words, *added(words), env=env, cwd=place)
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=place,
+        env=environment(**env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+
+
 def words_there(line: str, place: Path) -> str:
     """The line with the names of this machine, and without what it writes in the folder."""
     recorded = (place / "watch.env").read_text()
@@ -129,15 +146,7 @@ def words_there(line: str, place: Path) -> str:
 
 @pytest.mark.parametrize("line", [line for line in lines() if not is_screen(line.split())])
 def test_a_command_of_the_documents_works(line: str, place: Path) -> None:
-    done = subprocess.run(
-        ["bash", "-c", words_there(line, place)],
-        cwd=place,
-        env=environment(PATH=f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}", TMPDIR=str(place)),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
+    done = run_there(words_there(line, place), place)
     assert "Traceback" not in done.stderr
     if PID in line:
         assert (done.returncode, "libcuda" in done.stderr) == (REFUSED, True), done.stderr
@@ -154,7 +163,7 @@ def test_a_screen_of_the_documents_opens_and_closes(line: str, place: Path, monk
     # A machine may name its interpreter python3 alone.
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     words = line.split()[1:]
-    terminal = Terminal([*words, *ADDED.get("".join(words[:1]), ())], (100, 30), {})
+    terminal = Terminal([*words, *added(words)], (100, 30), {})
     try:
         terminal.wait_until(
             lambda: "quit" in terminal.text() or NO_LIST in terminal.text(), "a screen, or why there is none"

@@ -9,15 +9,14 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
+from factories.documents import validate
 from factories.gpu_machine import MIB, FakeGpu, FakeMachine
 from factories.waiting import LIMIT_S
 from stallprobes.engine.backend import Options
 from stallprobes.errors import NvmlUnavailable
-from stallprobes.files.schemas import schema
 from stallprobes.machine.gpu_process_reader import GpuProcessReader
 from stallprobes.machine.gpu_processes import GpuProcessList
 from stallprobes.watch.environment import WatchOptions
@@ -89,7 +88,7 @@ def test_as_a_document(read: FakeMachine, invoke: Invoke, arguments: tuple[str, 
     done = invoke(*arguments)
     assert done.exit_code == 0
     document = json.loads(done.stdout)
-    jsonschema.validate(document, schema("stallscope.processes/2"))
+    validate(document, "stallscope.processes/2")
     assert [process["pid"] for process in document["processes"]] == [900, 901]
     assert document["processes"][0]["command"] == "/usr/bin/python3 train.py"
     assert document["gpus"] == [{"index": 0, "name": "NVIDIA H200"}]
@@ -167,7 +166,7 @@ def test_a_failed_reading_is_a_failure(invoke: Invoke, monkeypatch: pytest.Monke
 def test_the_real_machine_has_a_list_or_a_reason(stallscope_command: Command) -> None:
     done = stallscope_command("watch", "--json")
     if done.returncode == 0:
-        jsonschema.validate(json.loads(done.stdout), schema("stallscope.processes/2"))
+        validate(json.loads(done.stdout), "stallscope.processes/2")
     else:
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (125, "", 1)
 

@@ -39,7 +39,11 @@ def command(mode: str | None, *arguments: str) -> list[str]:
 
 
 def run(
-    *arguments: str, mode: str | None = None, env: dict[str, str] | None = None, own_interpreter: bool = False
+    *arguments: str,
+    mode: str | None = None,
+    env: dict[str, str] | None = None,
+    cwd: Path | None = None,
+    own_interpreter: bool = False,
 ) -> Done:
     """Run ``stallscope`` to its end; ``mode`` chooses a made-up machine, ``env`` changes the environment.
 
@@ -52,6 +56,7 @@ def run(
     with start_process(
         command(mode, *arguments),
         env=chosen,
+        cwd=None if cwd is None else str(cwd),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -12,10 +12,9 @@ from ctypes import sizeof
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 
-from stallprobes.files.schemas import schema
+from factories.documents import validate
 from stallprobes.foreign_text import is_printable
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
@@ -110,7 +109,7 @@ def use(folder: Path, out: Path) -> list[str]:
     live = LiveProgram(folder, WatchedProgram("program"), keep_ns=None)
     live.update(analyze=True)
     found = live.findings()
-    jsonschema.validate(document(found), schema("stallscope.watch/3"))
+    validate(document(found), "stallscope.watch/3")
     text = io.StringIO()
     show_watch(TextWriter(text, width=100), found, "program")
     assert all(is_printable(line) for line in text.getvalue().splitlines())

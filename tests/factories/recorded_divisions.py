@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from factories.kept_results import kept
 from factories.watch_calls import process as process_of
 from factories.watch_calls import thread as thread_of
 from stallprobes.latency.histogram import Histogram
@@ -177,6 +179,18 @@ class RecordedDivision:
             )
             before = until
         return analysis.findings()
+
+
+@cache
+def recorded_division(name: str) -> RecordedDivision:
+    """What a program of FOLDER recorded."""
+    return RecordedDivision.load(FOLDER / f"{name}.npz")
+
+
+@cache
+def findings_of(name: str) -> ProcessFindings:
+    """What the analysis finds in a program of FOLDER."""
+    return kept(f"findings-{name}", lambda: recorded_division(name).findings())
 
 
 def _arrivals(records: NDArray[Any]) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from factories.recorded_divisions import FOLDER, RecordedDivision
+from factories.recorded_divisions import FOLDER, findings_of, recorded_division
 from factories.watch_moments import findings
 from stallprobes.watch.analysis import watch_findings
 from stallprobes.watch.attribution.findings import WatchedGpu, WatchFindings
@@ -29,7 +29,7 @@ COVERED_NS = 10_000_000_000
 @cache
 def recorded_findings(name: str) -> WatchFindings:
     """The report on two seconds of a program that an H200 recorded."""
-    findings = watch_findings((RecordedDivision.load(FOLDER / f"{name}.npz").findings(),), 10**18)
+    findings = watch_findings((findings_of(name),), 10**18)
     return findings.changed(program=("python", f"{name}.py"), exit_code=0)
 
 
@@ -41,7 +41,7 @@ def recorded(name: str) -> WatchFindings:
 
 def halves(name: str) -> tuple[WatchFindings, ...]:
     """The two halves of a recorded program, as runs."""
-    parts = RecordedDivision.load(FOLDER / f"{name}.npz").halves()
+    parts = recorded_division(name).halves()
     return tuple(_steady(watch_findings((part.findings(),), 10**18).changed(program=(name,))) for part in parts)
 
 

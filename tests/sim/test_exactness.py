@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from factories.loaded_modules import loaded_modules
 from factories.simulated_machine import CALL, SimulatedMachine, at_us, machine, p50_us
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.sim.sampling import QUANTILES, UNIT_BITS, LatencyDistribution, RandomStream, lognormal_factors
@@ -166,13 +165,8 @@ def test_stopping_ends_every_thread_and_runs_its_teardown() -> None:
 
 
 def test_the_simulated_gpu_loads_nothing_of_a_real_one_or_of_a_screen() -> None:
-    script = (
-        "import sys, stallprobes.engine.sim.backend\n"
-        "print(*{name.split('.')[0] for name in sys.modules}, *(n for n in sys.modules if n.startswith('stallprobes')))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], env={"PYTHONPATH": str(PROBES)}, capture_output=True, text=True, check=True
-    )
-    loaded = set(done.stdout.split())
-    assert "simpy" in loaded
-    assert not loaded & {"cuda", "textual", "rich", "click", "pynvml", "stallprobes.engine.cuda"}
+    loaded, _ = loaded_modules("import stallprobes.engine.sim.backend", {"PYTHONPATH": str(PROBES)})
+    packages = {name.partition(".")[0] for name in loaded}
+    assert "simpy" in packages
+    assert not packages & {"cuda", "textual", "rich", "click", "pynvml"}
+    assert "stallprobes.engine.cuda" not in loaded

@@ -19,8 +19,10 @@ HEAVY = {"textual", "rich", "cuda", "simpy", "pynvml"}
 def loaded_by(*modules: str) -> dict[str, set[str]]:
     """The top-level modules that are loaded after each of ``modules``, which a fresh interpreter imports in turn."""
     path = os.pathsep.join(str(Path(package.__path__[0]).parent) for package in (stallscope, stallprobes))
-    source = "import importlib, json, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
-    source += "    print(json.dumps([name, sorted({found.split('.')[0] for found in sys.modules})]))"
+    # A .pth file loads ``cuda`` in every interpreter, where cuda-bindings is that of CUDA 12.
+    source = "import importlib, json, sys\nbefore = set(sys.modules)\nfor name in sys.argv[1:]:\n"
+    source += "    importlib.import_module(name)\n"
+    source += "    print(json.dumps([name, sorted({found.split('.')[0] for found in set(sys.modules) - before})]))"
     done = subprocess.run(
         [sys.executable, "-c", source, *modules],
         env={**os.environ, "PYTHONPATH": path},

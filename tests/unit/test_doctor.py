@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import pytest
 
+from factories.documents import validate
 from stallprobes import doctor
 from stallprobes.doctor import Finding, Level
 from stallprobes.errors import NvmlUnavailable
-from stallprobes.files import codec, schemas
+from stallprobes.files import codec
 from stallprobes.machine import fingerprint, gpm, nvml, perf_events
 from stallprobes.machine.gpu_settings import GpuSettings, PcieLink, ask
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
@@ -172,7 +172,7 @@ def test_a_governor_that_lets_the_cpu_doze_is_warned_of(
 
 def test_the_document_keeps_to_its_schema() -> None:
     document = codec.plain(doctor.examine(FINE))
-    jsonschema.Draft202012Validator(schemas.schema(doctor.DOCTOR_SCHEMA)).validate(document)
+    validate(document, doctor.DOCTOR_SCHEMA)
 
 
 def test_a_fingerprint_explains_everything_it_does_not_know() -> None:

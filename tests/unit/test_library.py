@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import stallprobes
+from factories.loaded_modules import loaded_modules
 from factories.virtual_session import virtual_sessions
 from stallprobes.matrix import check_file
 
@@ -17,15 +16,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_importing_the_package_loads_none_of_its_modules() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys\nbefore = set(sys.modules)\nimport stallprobes\n"
-         "print(*sorted(set(sys.modules) - before))"],
-        capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT / "probes")},
-    )  # fmt: skip
-    loaded = done.stdout.split()
+    loaded, _ = loaded_modules("import stallprobes", {"PYTHONPATH": str(ROOT / "probes")})
     assert "stallprobes" in loaded
     assert [name for name in loaded if name.startswith("stallprobes.")] == []
-    assert not {"numpy", "cuda", "simpy"} & set(loaded)
+    assert not {"numpy", "cuda", "simpy"} & loaded
 
 
 @pytest.mark.parametrize("name", stallprobes.__all__)

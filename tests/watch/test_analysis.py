@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-import jsonschema
 import numpy as np
 import pytest
 
+from factories.documents import validate
 from factories.watch_calls import (
     ALLOC,
     BASE_NS,
@@ -29,7 +29,6 @@ from factories.watch_calls import (
     slow,
     thread,
 )
-from stallprobes.files.schemas import schema
 from stallprobes.latency.histogram import Histogram
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
@@ -296,7 +295,7 @@ def test_kernels_without_a_name_are_said() -> None:
     assert one.startswith("1 kernel ran without a name")
     found = analyzed(process(losses=lost | {LossKind.NO_NAME: count}))
     made = json.loads(json.dumps(document(watch_findings([found], 0))))
-    jsonschema.validate(made, schema("stallscope.watch/3"), cls=jsonschema.Draft202012Validator)
+    validate(made, "stallscope.watch/3")
     assert (made["processes"][0]["losses"]["no-name"], made["processes"][0]["gaps"]) == (count, list(gaps))
 
 
@@ -310,7 +309,7 @@ def test_the_document_follows_its_schema() -> None:
     read, records, calls = loop()
     found = analyzed(process(*read.threads, hung), records, calls)
     made = json.loads(json.dumps(document(watch_findings([found], 1_700_000_000 * 10**9, ["a problem"]))))
-    jsonschema.validate(made, schema("stallscope.watch/3"), cls=jsonschema.Draft202012Validator)
+    validate(made, "stallscope.watch/3")
     (one,) = made["processes"]
     assert made["began_at"] == "2023-11-14T22:13:20.000+00:00"
     assert {thread["id"] for thread in one["threads"]} == {MAIN, OTHER, 102}
@@ -320,7 +319,7 @@ def test_the_document_follows_its_schema() -> None:
     assert launch["evidence"]["calls"][0]["target"] == "pageable"
     assert sum(loss["ns"] for loss in one["lost"]) == one["lost_ns"]
     empty = document(watch_findings([], 0))
-    jsonschema.validate(empty, schema("stallscope.watch/3"))
+    validate(empty, "stallscope.watch/3")
 
 
 def test_processes_are_in_the_order_of_their_starts() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import jsonschema
 from msgspec import UNSET
 
 from factories.beside import beside_result
+from factories.documents import validate
 from factories.time_samples import line_stack
 from factories.watch_calls import MAIN, at_ns
 from factories.watch_moments import findings
 from stallprobes.files.codec import encoded
-from stallprobes.files.schemas import schema
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.lines.result import ProgramSequence
@@ -48,7 +47,7 @@ def test_of_a_sequence_without_records_no_figure_is_known() -> None:
     found = findings(8, ended=True)
     alone = found.processes[0].changed(division=None, sequences=(ProgramSequence(threads=(MAIN,)),))
     made = document(found.changed(processes=(alone,)))
-    jsonschema.validate(made, schema("stallscope.watch/3"), cls=jsonschema.Draft202012Validator)
+    validate(made, "stallscope.watch/3")
     (sequence,) = made["processes"][0]["sequences"]
     assert (sequence["device"], sequence["verdict"], sequence["sentence"]) == (None, Bound.UNKNOWN, "")
     assert sequence["host"] == {"share": 0.0, "low": 0.0, "high": 1.0}
@@ -57,7 +56,7 @@ def test_of_a_sequence_without_records_no_figure_is_known() -> None:
 
 def test_effects_of_aggressors_are_a_part_of_it() -> None:
     made = document(findings(8, ended=True).changed(beside=beside_result()))
-    jsonschema.validate(made, schema("stallscope.watch/3"), cls=jsonschema.Draft202012Validator)
+    validate(made, "stallscope.watch/3")
     first, second = made["beside"]["rows"]
     assert (first["aggressor"], first["outcome"], first["ratio"]["ratio"]) == ("spin", "slower", 1.984)
     assert first["grew"] == {"part": "shared", "off": 0.0, "on": 0.48}

@@ -64,7 +64,7 @@ static void *hang(void *unused)
     return unused;
 }
 
-/* A thread makes calls that end only while others make none. */
+/* A thread makes calls that end only while the first thread is held. */
 static void *starve(void *unused)
 {
     prctl(PR_SET_NAME, "starved");

@@ -3,9 +3,12 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "stand_in.h"
 
@@ -125,6 +128,21 @@ static void take_time(void)
     }
 }
 
+/* Whether the first thread sleeps at a futex with a limit, as in the gate of the library. The clock cannot tell: a thread
+ * that has no CPU makes no calls either. */
+static int is_first_thread_held(void)
+{
+    char path[64];
+    long number = -1;
+    unsigned long limit = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)getpid());
+    FILE *file = fopen(path, "r");
+    int known = file && fscanf(file, "%ld %*x %*x %*x %lx", &number, &limit) == 2;
+    if (file)
+        fclose(file);
+    return known && number == SYS_futex && limit;
+}
+
 /* A call, with the work that it submits; ``work`` may be NULL. */
 static int call(uint32_t number, const char *name, const void *parameters, struct stand_in_work *work)
 {
@@ -142,9 +160,8 @@ static int call(uint32_t number, const char *name, const void *parameters, struc
     }
     __atomic_fetch_add(&begun, 1, __ATOMIC_RELEASE);
     take_time();
-    for (uint32_t before = 0; starves && before != stand_in_begun();) {
-        struct timespec pause = {0, 2000000};
-        before = stand_in_begun();
+    while (starves && !is_first_thread_held()) {
+        struct timespec pause = {0, 200000};
         nanosleep(&pause, NULL);
     }
     starves = 0;

@@ -66,8 +66,8 @@ void stand_in_result(int result);
 void stand_in_kernel_length(uint64_t ns);
 /* From now on this thread's calls hold the lock that a driver has for a context. */
 void stand_in_take_lock(void);
-/* The calling thread's next call ends only once no other thread has begun one for 2 ms, as one that waits for a lock which
- * others take again and again. */
+/* The calling thread's next call ends only once the first thread is held in the begin of one, as a call that waits for a lock
+ * which others take again and again. */
 void stand_in_starve(void);
 /* A stream of calls and records that were recorded elsewhere: its functions replace those of FUNCTIONS, before cuInit;
  * begin (site 0) and end (site 1) of a call; a record. */

@@ -6,13 +6,12 @@ import errno
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
+from factories.documents import validate
 from factories.gpu_machine import CONTAINER_NAMESPACE, MIB, OWN_PID, FakeGpu, FakeMachine
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.files import codec
-from stallprobes.files.schemas import schema
 from stallprobes.machine import nvml
 from stallprobes.machine.gpu_processes import (
     NOT_VISIBLE_REFUSAL,
@@ -381,7 +380,7 @@ def test_the_document_has_every_process_and_fits_its_schema(tmp_path: Path) -> N
     machine.refusals[900] = "it runs already under a debugger: end that."
     listing = machine.lister().read()
     made = codec.plain(ProcessesDocument.of_list(listing, process_wording.problems(listing)))
-    jsonschema.validate(made, schema("stallscope.processes/2"))
+    validate(made, "stallscope.processes/2")
     hidden, training = made["processes"]
     assert training["pid"] == 900
     assert training["command"] == "python train.py"

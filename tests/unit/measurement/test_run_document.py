@@ -11,7 +11,6 @@ import jsonschema
 import pytest
 
 from factories import documents, runs
-from stallprobes import doctor
 from stallprobes.engine import session
 from stallprobes.files import codec, schemas
 from stallprobes.measurement import measure
@@ -30,14 +29,11 @@ def document(result: RunResult) -> dict[str, Any]:
     return found
 
 
-SHIPPED = [RUN_SCHEMA, *(f"stallscope.{name}/3" for name in ("check", "compare"))]
-
-
-@pytest.mark.parametrize("name", [*SHIPPED, doctor.DOCTOR_SCHEMA])
+@pytest.mark.parametrize("name", schemas.names())
 def test_the_shipped_schemas_are_schemas(name: str) -> None:
     schema = schemas.schema(name)
     jsonschema.Draft202012Validator.check_schema(schema)
-    assert schema["properties"]["schema"] == {"enum": [name]}
+    assert schema["properties"]["schema"]["enum"] == [name]
 
 
 def test_a_schema_that_is_not_shipped_is_a_key_error() -> None:

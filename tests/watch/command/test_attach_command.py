@@ -10,15 +10,14 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from factories.attaching import RunningProgram
 from factories.command_line import Command, Process, start
+from factories.documents import validate
 from factories.stand_in import StandIn
 from factories.terminal import OpenTerminal
 from factories.waiting import wait_until
-from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.attaching import ControlState
 from stallprobes.watch.attaching.control import Control
 from stallprobes.watch.attaching.target import Target
@@ -92,7 +91,7 @@ def test_a_report_of_some_seconds(
     assert "no steady state" not in text
     assert f"attached to attached (process {program.pid}), of which a thread was stopped for " in done.stderr
     document = json.loads(file.read_text())
-    jsonschema.validate(document, schema("stallscope.watch/3"))
+    validate(document, "stallscope.watch/3")
     (cost,) = document["attached"]
     assert cost["pid"] == program.pid
     assert cost["stopped_ns"] > 0

@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
+from factories.documents import validate
 from factories.processes import children, engines, has_ended, wait_for_end
 from factories.shared_folder import shared_folder
 from factories.waiting import LIMIT_S, wait_until
-from stallprobes.files.schemas import schema
 from truth.programs import Programs, build
 from truth.schedules import Schedule, launch, main, op
 
@@ -76,7 +75,7 @@ def test_turns_end_by_themselves_and_the_program_continues(
     assert (watching.returncode, program.poll()) == (0, None), err
     assert "aggressors will run on the program's GPU, in turns: spin; all ranks of its job slow down" in err
     document: Any = json.loads(file.read_text())
-    jsonschema.validate(document, schema("stallscope.watch/3"), cls=jsonschema.Draft202012Validator)
+    validate(document, "stallscope.watch/3")
     beside = document["beside"]
     (row,) = beside["rows"]
     assert (row["aggressor"], row["turns"], beside["unit"], beside["pid"]) == ("spin", 6, "step", program.pid)

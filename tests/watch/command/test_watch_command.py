@@ -15,16 +15,15 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from factories import processes, prometheus_text
 from factories.command_line import ROOTS, TIMEOUT_S, Command, Process, command, environment, start
+from factories.documents import validate
 from factories.forked_processes import ForkedProcess
 from factories.stand_in import StandIn
 from factories.terminal import OpenTerminal
 from stallprobes.errors import NativeLibraryError
-from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, FOLDER_VARIABLE
 from stallprobes.native.library import injected_library
 from stallprobes.native.sources import LIBRARIES
@@ -80,7 +79,7 @@ def watch(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pyte
 def read(path: Path) -> dict[str, Any]:
     """The document in ``path``, which follows its schema."""
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    jsonschema.validate(document, schema("stallscope.watch/3"))
+    validate(document, "stallscope.watch/3")
     return document
 
 

@@ -10,16 +10,15 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from factories import processes
 from factories.command_line import ROOTS, TIMEOUT_S, Command, start
+from factories.documents import validate
 from factories.stand_in import StandIn
 from factories.terminal import OpenTerminal, Terminal
 from factories.waiting import wait_until
 from stallprobes.errors import RecordingError
-from stallprobes.files.schemas import schema
 from stallprobes.watch.live.recording import WatchRecording
 
 SIZE = (120, 36)
@@ -75,13 +74,13 @@ def test_a_program_that_ends_stays_on_the_screen_with_its_calls_and_exit_code(
     assert f"recorded to {record}" in text
     assert folders(settings) == []
     document = json.loads(report.read_text(encoding="utf-8"))
-    jsonschema.validate(document, schema("stallscope.watch/3"))
+    validate(document, "stallscope.watch/3")
     assert (document["exit_code"], document["program"][0]) == (7, "sh")
     events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
     assert {"cuMemcpyDtoHAsync_v2", "cuMemcpyDtoH_v2"} <= {event["name"] for event in events}
     replayed = stallscope_command("replay", str(record), "--json")
     again = json.loads(replayed.stdout)
-    jsonschema.validate(again, schema("stallscope.watch/3"))
+    validate(again, "stallscope.watch/3")
     assert [call["sentence"] for call in again["processes"][0]["slow_calls"]] == [
         call["sentence"] for call in document["processes"][0]["slow_calls"]
     ]

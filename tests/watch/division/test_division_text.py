@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 import json
 
-import jsonschema
 import pytest
 
+from factories.documents import validate
 from factories.watch_moments import findings
-from stallprobes.files.schemas import schema
 from stallprobes.watch.attribution.findings import CallInFlight, ProcessFindings, WatchFindings
 from stallprobes.watch.cost import WatchCost
 from stallprobes.watch.division.binned_sums import Figure
@@ -416,7 +415,7 @@ def test_the_document_has_the_division() -> None:
     wait = WaitShare(function="cuStreamSynchronize", calls=3, ns=5000, share=1.0)
     ended = sequence(parts={**PARTS, Part.END: SECOND}, second=Bound.WAIT, waits=(wait,))
     made = json.loads(json.dumps(document(divided(ended))))
-    jsonschema.validate(made, schema("stallscope.watch/3"), cls=jsonschema.Draft202012Validator)
+    validate(made, "stallscope.watch/3")
     division = made["processes"][0]["division"]
     assert division == {
         "steady": True, "start_up_ns": 4 * SECOND, "start_up": {"loading": SECOND}, "other_threads": 0

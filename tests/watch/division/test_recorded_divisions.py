@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from factories.recorded_divisions import FOLDER, RecordedDivision
+from factories.recorded_divisions import FOLDER
+from factories.recorded_divisions import findings_of as found
+from factories.recorded_divisions import recorded_division as recorded
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
-from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.intervals import Int64s
@@ -91,16 +91,6 @@ CAUSES = {
 # One sequence, and records that were always on.
 WHOLE = ("image_training", "text_generation", "compiled_step")
 _WAITS = ("cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize")
-
-
-@cache
-def recorded(name: str) -> RecordedDivision:
-    return RecordedDivision.load(FOLDER / f"{name}.npz")
-
-
-@cache
-def found(name: str) -> ProcessFindings:
-    return recorded(name).findings()
 
 
 @pytest.mark.parametrize("name", TRUTHS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from factories.recorded_divisions import FOLDER, RecordedDivision
+from factories.recorded_divisions import findings_of
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import DRIVER_CALL
@@ -184,7 +184,7 @@ def test_the_time_to_a_range_that_was_not_read_is_no_step() -> None:
 
 
 def test_a_step_by_ranges_in_a_sentence() -> None:
-    sequences = RecordedDivision.load(FOLDER / "image_training.npz").findings().sequences
+    sequences = findings_of("image_training").sequences
     sequence = sequences[0]
     assert sequence.step is not None
     named = sequence.changed(step=sequence.step.changed(range="step #", function="", bytes=0))
@@ -196,7 +196,7 @@ def test_a_step_by_ranges_in_a_sentence() -> None:
 )
 def test_steps_of_real_programs_are_as_long_as_they_say(name: str, ms: float) -> None:
     """By the rates that the programs printed: 71.4 and 89.6 steps a second, 51.1 fits a second."""
-    sequences = RecordedDivision.load(FOLDER / f"{name}.npz").findings().sequences
+    sequences = findings_of(name).sequences
     step = sequences[0].step
     assert step is not None
     assert step.ns == pytest.approx(ms * MS, rel=0.1)

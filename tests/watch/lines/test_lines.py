@@ -7,17 +7,16 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import jsonschema
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factories.documents import validate
 from factories.time_samples import Sampled, line_stack, sample_batch
 from factories.watch_calls import FREE, FUNCTIONS, H2D, LAUNCH, MAIN, OTHER, QUERY, SYNC, at_ns, call_batch, slow
 from factories.watch_moments import findings
 from stallprobes.files.codec import attributes
-from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.native.layouts.watch_file import STACKS as MOST_STACKS
@@ -887,7 +886,7 @@ def test_the_document_has_the_lines() -> None:
     process = process_with(divided(samples=50, ns=250_000_000, lines=known, wait_places=(wait(),)))
     found = findings(8, ended=True).changed(processes=(process,))
     made = json.loads(json.dumps(document(found), allow_nan=False))
-    jsonschema.validate(made, schema("stallscope.watch/3"), cls=jsonschema.Draft202012Validator)
+    validate(made, "stallscope.watch/3")
     (read,) = made["processes"]
     (sequence,) = read["sequences"]
     assert (sequence["threads"], sequence["device"], sequence["samples"]) == ([MAIN], 0, 50)

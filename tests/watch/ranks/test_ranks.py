@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 
+from factories.documents import validate
 from factories.rank_files import FIRST_PID, WatchedRanks, torchrun
 from factories.rank_programs import ALL_GATHER, MS, SYNC_ALL, US, Action, Call, Host, Kernel, Reduce, Sync, run_ranks
-from stallprobes.files.schemas import schema
 from stallprobes.watch import analysis
 from stallprobes.watch.analysis import watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
@@ -433,7 +432,7 @@ def test_a_slow_call_names_the_rank_for_which_its_work_waited(folder: Path) -> N
         )
     assert second.slow_calls == ()
     made = document(watch_findings([first], 0))
-    jsonschema.validate(made, schema("stallscope.watch/3"))
+    validate(made, "stallscope.watch/3")
     work = made["processes"][0]["slow_calls"][0]["evidence"]["work"]
     assert [(one["rank"], round(one["rank_ns"] / 1e6)) for one in work] == [("rank 1", 5), ("", 0)]
 
@@ -448,7 +447,7 @@ def test_few_rounds_are_no_evidence(folder: Path) -> None:
 def test_the_document_and_the_report_say_it(folder: Path) -> None:
     found = WatchedRanks(folder, run_ranks(steps(1))).found()
     made = document(found)
-    jsonschema.validate(made, schema("stallscope.watch/3"))
+    validate(made, "stallscope.watch/3")
     first = json.loads(json.dumps(made))["processes"][0]
     assert first["rank"] == {"number": 0, "size": 2, "variable": "RANK"}
     (sequence,) = first["sequences"]
