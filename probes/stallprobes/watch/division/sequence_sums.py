@@ -19,7 +19,7 @@ from stallprobes.watch.division.gains import (
     keeps_busy,
     steady_ns,
     with_sleeps,
-    without_child,
+    without_feeder,
 )
 from stallprobes.watch.division.instants import (
     APART,
@@ -275,12 +275,12 @@ class SequenceSums:
         off_cpu, ready = self.cpu.off_cpu(times), self.cpu.ready(times)
         slept = sum((sleeps.own, sleeps.child, sleeps.outside, sleeps.thread, sleeps.interpreter)) - asleep
         shares = host.share, gpu.share, full, submits, late
-        (verdict, second), (with_child, _) = (
+        (verdict, second), (of_all, _) = (
             bounds_of(parts, each, *shares, off_cpu=off_cpu, ready=ready, slept=max(slept - _SLEEP_ERROR, 0.0))
-            for each in (without_child(gains, sleeps), gains)
+            for each in (without_feeder(gains, sleeps), gains)
         )
-        if with_child is not verdict:
-            second = with_child
+        if of_all is not verdict:
+            second = of_all
         verdict, second = because_of_host(
             verdict, second, collecting_gain(sleeps, host.share, gpu.share, between), gains.get(verdict, 0.0), gpu.share
         )
