@@ -122,11 +122,11 @@ def without_feeder(gains: Gains, sleeps: Sleeps) -> Gains:
     """``gains`` if a busy child process prepares the data of the program, or a busy thread for which it sleeps much: no
     cause but these gains more than the time in which the child or the thread does nothing. A child that works all the
     time does not prepare data."""
-    own, most = (Bound.THREAD,), 1.0
+    own, most = {Bound.THREAD}, 1.0
     if sleeps.others >= _KEPT_BUSY and gains[Bound.THREAD] >= CAUSE_LIMIT:
         most = 1 - sleeps.others
     elif _KEPT_BUSY <= sleeps.children <= _ALWAYS_BUSY:
-        own, most = (Bound.INPUT, Bound.CHILD), 1 - sleeps.children
+        own, most = {Bound.INPUT, Bound.CHILD}, 1 - sleeps.children
     return {cause: gain if cause in own else min(gain, most) for cause, gain in gains.items()}
 
 

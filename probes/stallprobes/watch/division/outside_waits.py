@@ -268,7 +268,7 @@ def _runs_of(functions: Int64s, queries: Int64s) -> tuple[Int64s, Flags]:
 
 def _inserted(calls: ThreadCalls, places: Int64s, begins: Int64s, ends: Int64s, kept: Flags) -> ThreadCalls:
     """The ``kept`` ones of ``calls`` with waits in front of some of them."""
-    before = np.cumsum(kept) - kept
+    before = int64s(np.cumsum(kept) - kept)
 
     def column_of(values: Int64s, new: Int64s | int) -> Int64s:
         return int64s(np.insert(values.compress(kept), before[places], new))
