@@ -235,7 +235,7 @@ def test_schedules_are_watched(folder: Path, tmp_path: Path, first: int, gpus: i
 @pytest.mark.parametrize(
     "name",
     [
-        "accumulation", "bursts", "downloads", "freed-ahead", "logs-now-and-then", "own-sleep", "prefetch",
+        "accumulation", "bursts", "downloads", "fork-join", "freed-ahead", "logs-now-and-then", "own-sleep", "prefetch",
         "shared-stream", "sleeping-poll", "streamed", "training", "uneven-loaders",
     ],
 )  # fmt: skip

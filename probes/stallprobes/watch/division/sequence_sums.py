@@ -262,9 +262,10 @@ class SequenceSums:
         # Frees that do not wait, since waits come before them, would without these.
         frees = frees_wait(sums) or 2 * int(sums[:, WITHOUT_WAITS].sum()) > steady
         overlapping = max(min(room, 1 - host.share), 0.0) if most > 0 and not frees else 0.0
-        # As far as they need not wait for each other, and nothing else keeps them from it.
-        ordered = min(use.ordered_ns / steady, room) if use.could_overlap else 0.0
-        gains = {**gains, Bound.STREAMS: ordered if ordered > overlapping else 0.0}
+        # As far as they need not wait for each other, and nothing else keeps them from it. Where kernels wait for those
+        # of other streams for longer than they could overlap, the host's waits are not what keeps them from it.
+        ordered = use.ordered_ns / steady if use.could_overlap else 0.0
+        gains = {**gains, Bound.STREAMS: min(ordered, room) if ordered > overlapping else 0.0}
         # What it sleeps for another thread, it may sleep less without them.
         if sleeps.thread >= LEAST_OUTSIDE:
             most = max(most, 1 - max(host.share - sleeps.thread, beside.share))
