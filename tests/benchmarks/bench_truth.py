@@ -1,10 +1,11 @@
 """Watches programs of random schedules and prints how what ``watch`` says compares with their truth, by dimension.
 
 python tests/benchmarks/bench_truth.py [--programs N] [--first SEED] [--seconds S] [--cost PERCENT]
-    [--attached SHARE] [--pairs] [--model] [--gpus N] [--save FILE] [--from FILE ...] [--really N]
+    [--attached SHARE] [--pairs] [--model | --virtual] [--gpus N] [--save FILE] [--from FILE ...] [--really N]
     [--keep FOLDER] [--again FOLDER] [--minutes M]
 
-It needs gcc, and a GPU; with --model the programs run beside a model of two GPUs, without one. --attached is the share
+It needs gcc, and a GPU; with --model the programs run beside a model of two GPUs, without one. With --virtual they run
+in virtual time, without a GPU and gcc: their results are the same on a busy machine. --attached is the share
 of programs that are attached. With --pairs each program also runs unwatched, and the table has by how much it was
 slower. --save writes the results as JSON, from which --from prints the tables again, of several files together.
 --keep keeps each program's schedule, trace, report and readings in a folder, which --again judges by today's rules,
@@ -34,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "probes"), str(ROOT / "tests")]
 
 from stallprobes.watch.report import document  # noqa: E402
-from truth import reading, schedules  # noqa: E402
+from truth import reading, schedules, virtual  # noqa: E402
 from truth.judging import Result, tables  # noqa: E402
 from truth.kept_readings import analyzed  # noqa: E402
 from truth.programs import Programs, build  # noqa: E402
@@ -60,6 +61,13 @@ def watch(programs: Programs, schedule: Schedule, attached: bool, pairs: bool) -
         return judge(replace(result, report=watched.report, plain_step_ns=plain), schedule, watched.trace)
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as problem:
         return replace(result, failure=repr(problem))
+
+
+def run_virtually(schedule: Schedule) -> Result:
+    """Run one program in virtual time and compute its truth."""
+    ran = virtual.run(schedule)
+    result = Result(schedule.seed, schedule.shape, False, schedule.knowable, None, ran.report)
+    return judge(result, schedule, ran.trace)
 
 
 def judge(result: Result, schedule: Schedule, trace: Trace) -> Result:
@@ -152,7 +160,7 @@ def _run_really(programs: Programs, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run(programs: Programs, arguments: argparse.Namespace) -> list[Result]:
+def _run(programs: Programs | None, arguments: argparse.Namespace) -> list[Result]:
     results: list[Result] = []
     until = time.monotonic() + 60 * arguments.minutes
     for number in range(arguments.programs):
@@ -162,9 +170,9 @@ def _run(programs: Programs, arguments: argparse.Namespace) -> list[Result]:
         # Spread evenly over the seeds.
         attached = int((number + 1) * arguments.attached) > int(number * arguments.attached)
         schedule = schedules.schedule(seed, arguments.seconds, arguments.gpus)
-        results.append(watch(programs, schedule, attached, arguments.pairs))
+        results.append(watch(programs, schedule, attached, arguments.pairs) if programs else run_virtually(schedule))
         print(f"{seed:5} {schedule.shape:22} {results[-1].outcome}", file=sys.stderr, flush=True)
-        if arguments.keep:
+        if arguments.keep and programs:
             keep(arguments.keep, programs, seed)
         for file in (arguments.save, arguments.keep and arguments.keep / "results.json"):
             if file:
@@ -182,6 +190,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--attached", type=float, default=0.2, metavar="SHARE")
     parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--model", action="store_true")
+    parser.add_argument("--virtual", action="store_true")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--save", type=Path)
     parser.add_argument("--from", type=Path, nargs="+", dest="files", metavar="FILE")
@@ -192,6 +201,8 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     if arguments.again:
         results = judge_again(arguments.again)
+    elif arguments.virtual:
+        results = _run(None, arguments)
     elif arguments.files:
         results = [
             each for path in arguments.files for each in msgspec.json.decode(path.read_bytes(), type=list[Result])

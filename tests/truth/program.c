@@ -311,7 +311,7 @@ static void execute(struct actor *actor, struct operation *operation, struct ent
     case POLL:
         use_gpu(actor, number[1]);
         while (cuStreamQuery(stream) == NOT_READY)
-            compute(2 * US);
+            number[2] ? rest(varied(actor, number[2])) : (void)compute(2 * US);
         break;
     case SPIN: /* On memory: the end of this actor's last launch. */
         for (struct entry *last = entry; last-- > actor->trace;)

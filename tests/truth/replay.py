@@ -231,13 +231,20 @@ class Replay:
 
     # Waits ----------------------------------------------------------------------------------------------------------
     def _wait(self, number: int, row: Row, now: float, end: float) -> float:
-        removed = "waits" in self._removed or ("turns" in self._removed and len(self._actors[number].gpus) > 1)
+        actor = self._actors[number]
+        # Those of another program part remain: without them, its work would take the program's place in a stream.
+        removed = "waits" in self._removed and actor.role == MAIN
+        removed |= "turns" in self._removed and len(actor.gpus) > 1
         return now + _INSTANT if removed else self._end(row, max(now, end))
 
     def _do_sync(self, number: int, row: Row, now: float) -> float:
         return self._wait(number, row, now, self._stream(row.operation[0], row.operation[1]).tail)
 
-    _do_poll = _do_sync
+    def _do_poll(self, number: int, row: Row, now: float) -> float:
+        # One that sleeps between its queries sleeps on for a part of that.
+        slept = 0 if "own sleep" in self._removed else row.own_ns
+        end = self._do_sync(number, row, now)
+        return end - row.own_ns + slept if row.operation[2] and "waits" not in self._removed else end
 
     def _do_sync_event(self, number: int, row: Row, now: float) -> float:
         return self._wait(number, row, now, self._events.get(row.operation[0], (0.0, 0))[0])

@@ -126,6 +126,8 @@ Shape = Callable[[Random], Schedule]
 SHAPES: dict[str, Shape] = {}
 # Shortest run time (s) of a program with phases.
 _PHASES_S = 24.0
+# Number of loops by which the host's time grows; length (s) of a slow begin.
+_STAIRS, _WARM_UP_S = 20, 8.0
 # Names of the shapes that need two GPUs.
 _TWO_GPUS = frozenset({"gpus-in-turn", "gpus-by-events"})
 
@@ -344,6 +346,153 @@ def _forward_backward(chance: Random) -> tuple[Actor, ...]:
     host, kernel = between(chance, 500, 5000), between(chance, 500, 5000)
     back = (op("get", 0), op("host", host), launch(kernel), op("put", 1, 4))
     return main(op("host", host), launch(kernel), op("put", 0, 4), op("get", 1), STEP), Actor("backward", back)
+
+
+@shape
+def _accumulation(chance: Random) -> Actor:
+    micro = (op("host", between(chance, 50, 2000)), launch(between(chance, 20, 300), chance.randint(1, 20)))
+    update = (op("host", between(chance, 200, 5000)), launch(between(chance, 100, 2000)))
+    return main(op("loop", chance.randint(4, 40)), *micro, op("end"), *update, chance.choice([SYNC, READ_BACK]), STEP)
+
+
+@shape
+def _two_sizes(chance: Random) -> Actor:
+    small, large, host = between(chance, 2, 20), between(chance, 200, 4000), between(chance, 20, 4000)
+    step = (launch(small, chance.randint(1, 20)), op("host", host), launch(large), STEP)
+    return main(op("loop", 50), *step, op("end"), SYNC)
+
+
+@shape
+def _sleeping_poll(chance: Random) -> Actor:
+    poll = op("poll", 0, 0, between(chance, 60, 1000))
+    return main(launch(between(chance, 1000, 10000)), poll, op("host", between(chance, 500, 8000)), STEP)
+
+
+@shape
+def _downloads(chance: Random) -> Actor:
+    size, kernel, host = between(chance, 4, 200), between(chance, 500, 6000), between(chance, 100, 6000)
+    step: list[Operation] = []
+    for event in (0, 1):
+        # The buffer's last download has ended, and is processed, before the next one.
+        step += [op("sync_event", event), op("host", host), launch(kernel), op("record", event + 2, 0)]
+        step += [op("await", event + 2, 1), copy(size, from_gpu=True, stream=1), op("record", event, 1), STEP]
+    return main(*step)
+
+
+@shape
+def _streamed(chance: Random) -> Actor:
+    kernel, host, step = between(chance, 300, 6000), between(chance, 50, 3000), list[Operation]()
+    up, down = between(chance, 4, 200), between(chance, 4, 200)
+    for event in (0, 1):
+        step += [op("sync_event", event), op("host", host), copy(up, stream=1), op("record", event + 2, 1)]
+        step += [op("await", event + 2, 0), launch(kernel), op("record", event + 4, 0), op("await", event + 4, 2)]
+        step += [copy(down, from_gpu=True, stream=2), op("record", event, 2), STEP]
+    return main(*step)
+
+
+@shape
+def _prefetch(chance: Random) -> tuple[Actor, ...]:
+    kernel = between(chance, 1000, 8000)
+    size, host = kernel / 20 * chance.random(), kernel * between(chance, 0.2, 3)
+    step, ahead = list[Operation](), list[Operation]()
+    for event in (0, 1):
+        ahead += [op("host", host), op("sync_event", event), copy(size, stream=1), op("record", event + 2, 1)]
+        ahead += [op("put", 0, 2)]
+        step += [
+            op("get", 0),
+            op("await", event + 2, 0),
+            op("host", kernel / 5),
+            launch(kernel),
+            op("record", event, 0),
+        ]
+        step += [*chance.choice([(), (SYNC,)]), STEP]
+    return main(*step), Actor("prefetch", tuple(ahead), FEEDS)
+
+
+@shape
+def _freed_ahead(chance: Random) -> Actor:
+    kernel = between(chance, 200, 4000)
+    held = (op("allocate", between(chance, 1024, 65536)), launch(kernel, chance.randint(1, 4)), op("free"))
+    after = (op("host", kernel * between(chance, 0.1, 2)), launch(kernel * between(chance, 0.3, 3)))
+    return main(*held, *after, *chance.choice([(), (SYNC,)]), STEP)
+
+
+@shape
+def _shared_stream(chance: Random) -> tuple[Actor, ...]:
+    kernel, host = between(chance, 500, 5000), between(chance, 300, 5000)
+    other = (launch(kernel * between(chance, 0.2, 2)), SYNC, op("host", host * between(chance, 0.2, 4)))
+    return main(launch(kernel), SYNC, op("host", host), STEP), Actor("other", other, OTHER)
+
+
+@shape
+def _bursts(chance: Random) -> tuple[Actor, ...]:
+    kernel, count = between(chance, 500, 5000), chance.randint(5, 60)
+    request = (op("receive", 0), op("host", kernel * between(chance, 0.2, 2)), launch(kernel), SYNC, STEP)
+    burst = (op("loop", count), op("send", 0), op("end"), op("pause", kernel * count * between(chance, 0.2, 4)))
+    return main(*request), Actor("client", burst, CLIENT, child=True)
+
+
+@shape
+def _fork_join(chance: Random) -> Actor:
+    kernel = between(chance, 300, 4000)
+    step = [launch(kernel / 4), op("record", 0, 0)]
+    for stream in range(1, chance.randint(3, 5)):
+        step += [op("await", 0, stream), launch(kernel * chance.uniform(0.5, 1), stream=stream)]
+        step += [op("record", stream, stream), op("await", stream, 0)]
+    step += [launch(kernel / 4), *chance.choice([(), (SYNC,)]), op("host", kernel * between(chance, 0.2, 3)), STEP]
+    return main(*step)
+
+
+@shape
+def _logs_now_and_then(chance: Random) -> Actor:
+    host, kernel = between(chance, 100, 3000), between(chance, 100, 3000)
+    return main(op("loop", chance.randint(3, 100)), op("host", host), launch(kernel), STEP, op("end"), READ_BACK)
+
+
+@shape
+def _uneven_loaders(chance: Random) -> tuple[Actor, ...]:
+    kernel = between(chance, 1000, 8000)
+    step = (op("receive", 0), launch(kernel), op("receive", 1), launch(kernel), *chance.choice([(), (SYNC,)]), STEP)
+    slow = loader(kernel * between(chance, 0.5, 5), 1, "slow")
+    return main(*step), loader(kernel * between(chance, 0.1, 1)), slow
+
+
+@shape
+def _growing_host(chance: Random) -> Schedule:
+    kernel, host, wait = between(chance, 1000, 6000), between(chance, 300, 3000), chance.choice([(), (SYNC,)])
+    grows, steps = between(chance, 2, 8), list[Operation]()
+    for at in range(_STAIRS):
+        took = host * grows ** (at / _STAIRS)
+        steps += [op("loop", _PHASES_S * 1e6 / _STAIRS / (took + kernel)), op("host", took), launch(kernel), *wait]
+        steps += [STEP, op("end")]
+    return Schedule("", (main(*steps),), seconds=_PHASES_S)
+
+
+@shape
+def _warm_up(chance: Random) -> Schedule:
+    work = between(chance, 1000, 8000)
+    first = (op("compile", work * 2), op("load"), op("host", work / 2), launch(work), SYNC, STEP)
+    steady = (op("host", work * between(chance, 0.1, 2)), launch(work), *chance.choice([(), (SYNC,)]), STEP)
+    warm = (op("loop", _WARM_UP_S * 1e6 / (work * 3.5 + 4000)), *first, op("end"))
+    return Schedule("", (main(*warm, op("loop", 1_000_000), *steady, op("end")),), seconds=_PHASES_S)
+
+
+@shape
+def _checkpoints(chance: Random) -> Schedule:
+    work, size = between(chance, 500, 4000), between(chance, 20, 60)
+    train = (op("loop", 2e6 / work), op("host", work / 3), launch(work), op("sync_event", 0), op("record", 0), STEP)
+    saved = (op("loop", chance.randint(5, 30)), copy(size, True, True), op("host", 20000), op("end"))
+    return Schedule("", (main(*train, op("end"), *saved),), seconds=_PHASES_S)
+
+
+@shape
+def _long_copies(chance: Random) -> Schedule:
+    copies, kernels = between(chance, 0.2e6, 1.5e6), between(chance, 0.2e6, 1.5e6)
+    host, from_gpu, blocks = chance.uniform(0, 0.8), chance.random() < 0.5, chance.random() < 0.3
+    mib = 12 if blocks else 60
+    step = [op("loop", copies / 1250), copy(mib, from_gpu, blocks), op("end")]
+    step += [op("loop", kernels / 5000), op("host", 5000 * host), launch(5000), op("end"), SYNC, STEP]
+    return Schedule("", (main(*step),), seconds=(copies + kernels) * 13e-6)
 
 
 # Mixtures -------------------------------------------------------------------------------------------------------------

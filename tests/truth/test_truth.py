@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -20,8 +21,8 @@ from stallprobes.watch import folder_analysis
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.reading.process import NOTHING_READ
 from stallprobes.watch.report import document
-from truth import kept_readings, reading, schedules
-from truth.judging import Result, tables
+from truth import kept_readings, reading, schedules, virtual
+from truth.judging import MAX_SHARE_ERROR, Result, tables
 from truth.programs import Programs, build
 from truth.reading import Figure, Report
 from truth.replay import GAP_NS, LATENCY_NS, Replay, Row
@@ -211,7 +212,7 @@ def settings_of(folder: Path, runtime: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
-@pytest.mark.parametrize("first", range(0, 60, 10))
+@pytest.mark.parametrize("first", range(0, 90, 10))
 def test_schedules_are_watched(folder: Path, tmp_path: Path, first: int, gpus: int) -> None:
     place = tmp_path / "run"
     place.mkdir()
@@ -229,6 +230,25 @@ def test_schedules_are_watched(folder: Path, tmp_path: Path, first: int, gpus: i
         assert all(0 <= figure.low <= figure.share <= figure.high <= 1 for figure in report.figures.values())
         assert truth.shares["copies"] is not None
         assert not math.isnan(sum(truth.gains.values()))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "accumulation", "bursts", "downloads", "fork-join", "freed-ahead", "logs-now-and-then", "own-sleep", "prefetch",
+        "shared-stream", "sleeping-poll", "streamed", "training", "uneven-loaders",
+    ],
+)  # fmt: skip
+def test_what_bounds_a_program_in_virtual_time_is_what_the_replay_says(name: str) -> None:
+    made = replace(SHAPES[name](Random(name)), seed=1, seconds=4.0)
+    ran = virtual.run(made)
+    truth = truth_of(made, ran.trace, ran.report.window_ns)
+    result = Result(made.seed, made.shape, False, made.knowable, truth, ran.report)
+    assert truth.known
+    assert (result.outcome in ("right", "second"), result.excluded) == (True, False), result
+    for figure in ("host", "gpu"):
+        if (value := truth.shares[figure]) is not None:
+            assert ran.report.figures[figure].share == pytest.approx(value, abs=MAX_SHARE_ERROR)
 
 
 def test_readings_that_were_kept_are_analyzed_alike(monkeypatch: pytest.MonkeyPatch) -> None:

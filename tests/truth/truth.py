@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ from truth.replay import GAP_NS, LATENCY_NS, PIPE, QUEUE, Replay, Row
 from truth.schedules import MAIN, WAITS, Actor, Operation, Schedule
 
 # Entry of a trace, as ``struct entry`` in program.c; times in ns.
-_ENTRY = np.dtype(
+ENTRY = np.dtype(
     [("operation", "<u4"), ("flags", "<u4"), ("begin", "<u8"), ("end", "<u8"), ("gpu_begin", "<u8"), ("gpu_end", "<u8")]
 )
 # ``flags`` of an entry from the calibration, in which each launch and copy runs alone.
-_CALIBRATION = 1
+CALIBRATION = 1
 # Kinds of operations with recorded times on the GPU.
 _TIMED = frozenset({"launch", "graph"})
 # Operations that hand over an item or a lock, each with the operation that waits for it.
@@ -79,7 +79,7 @@ class Trace:
         """The trace in a file."""
         with path.open("rb") as file:
             header = json.loads(file.readline())
-            entries = [np.fromfile(file, _ENTRY, actor["entries"]) for actor in header["actors"]]
+            entries = [np.fromfile(file, ENTRY, actor["entries"]) for actor in header["actors"]]
         for actor, rows in zip(schedule.actors, entries, strict=True):
             _map_clock(actor, rows, header["clocks"])
         threads, delays = zip(*((actor["thread"], actor["run_delay"]) for actor in header["actors"]), strict=True)
@@ -221,14 +221,14 @@ def _recorded(schedule: Schedule, trace: Trace) -> tuple[list[tuple[list[_Entry]
     calls: list[list[_Entry]] = []
     own = [_own_times(actor, rows) for actor, rows in zip(schedule.actors, trace.entries, strict=True)]
     for actor, rows in zip(schedule.actors, trace.entries, strict=True):
-        steady = rows[(rows["flags"] != _CALIBRATION) & (rows["begin"] > 0)]
+        steady = rows[(rows["flags"] != CALIBRATION) & (rows["begin"] > 0)]
         columns = [steady[name].tolist() for name in ("operation", "begin", "end", "gpu_begin", "gpu_end")]
         calls.append(
             [_Entry(actor.operations[number], number, *times) for number, *times in zip(*columns, strict=True)]
         )
     ends: dict[tuple[int, int], int] = {}
     events: dict[int, int] = {}
-    pending: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    launches: dict[tuple[int, int], _Launches] = {}
     finished, work_end = list[int](), 0
     callbacks: dict[int, int] = {}
     for begin, at, place in sorted(
@@ -239,10 +239,11 @@ def _recorded(schedule: Schedule, trace: Trace) -> tuple[list[tuple[list[_Entry]
         if kind in _TIMED:
             stream = operation[3], operation[2]
             ends[stream] = max(entry.gpu_end, ends.get(stream, 0))
-            queue = pending.setdefault(stream, [])
-            queue.append((entry.gpu_begin, entry.gpu_end, operation[1] if kind == "launch" else 1))
+            queue = launches.setdefault(stream, _Launches())
+            blocks = _blocks(entry, own[at], queue.ends[-1] if queue.ends else 0)
+            queue.add(entry.gpu_begin, entry.gpu_end, operation[1] if kind == "launch" else 1)
             # No room for its kernels beside those that had not ended when it began.
-            entry.full = _pending(queue[-QUEUE:], begin) > QUEUE or _blocks(entry, own[at], queue[:-1])
+            entry.full = queue.pending(begin) > QUEUE or blocks
         elif kind == "copy":
             stream = 0, operation[3]
             start = max(begin + LATENCY_NS, ends.get(stream, 0) + GAP_NS)
@@ -276,20 +277,34 @@ def _recorded(schedule: Schedule, trace: Trace) -> tuple[list[tuple[list[_Entry]
     return list(zip(calls, own, strict=True)), finished
 
 
-def _pending(launches: Sequence[tuple[int, int, int]], now: int) -> float:
-    """Kernels that had not ended at a time; those of one launch end one after the other."""
-    left = 0.0
-    for begin, end, count in reversed(launches):
-        if end <= now:
-            break
-        left += count * min(1.0, (end - now) / max(end - begin, 1))
-    return left
+@dataclass
+class _Launches:
+    """The launches of a stream in order: when each begins and ends, and the number of all kernels until then."""
+
+    begins: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=lambda: [0])
+
+    def add(self, begin: int, end: int, count: int) -> None:
+        """Add a launch."""
+        self.begins.append(begin)
+        self.ends.append(max(end, self.ends[-1] if self.ends else 0))
+        self.counts.append(self.counts[-1] + count)
+
+    def pending(self, now: int) -> float:
+        """Kernels that had not ended at a time; those of one launch end one after the other."""
+        at = bisect_right(self.ends, now)
+        if at == len(self.ends):
+            return 0.0
+        begin, end, count = self.begins[at], self.ends[at], self.counts[at + 1] - self.counts[at]
+        return self.counts[-1] - self.counts[at + 1] + count * min(1.0, (end - now) / max(end - begin, 1))
 
 
-def _blocks(entry: _Entry, own: Mapping[int, _Own], before: Sequence[tuple[int, int, int]]) -> bool:
-    """Whether a launch waited for room, which nodes of graphs and events take too: for as long, work was pending."""
+def _blocks(entry: _Entry, own: Mapping[int, _Own], before_ns: int) -> bool:
+    """Whether a launch waited for room, which nodes of graphs and events take too: for as long, work was pending, until
+    ``before_ns``."""
     alone = own[entry.number].submit_ns if entry.number in own else 0
-    return bool(before) and entry.end - entry.begin > 2 * alone + _BLOCKED_NS and before[-1][1] > entry.end
+    return entry.end - entry.begin > 2 * alone + _BLOCKED_NS and before_ns > entry.end
 
 
 def _find_items(calls: Sequence[list[_Entry]]) -> None:
@@ -317,7 +332,7 @@ def _find_items(calls: Sequence[list[_Entry]]) -> None:
 
 def _own_times(actor: Actor, rows: np.ndarray[Any, Any]) -> dict[int, _Own]:
     found: dict[int, _Own] = {}
-    alone = rows[rows["flags"] == _CALIBRATION]
+    alone = rows[rows["flags"] == CALIBRATION]
     for number in np.unique(alone["operation"]).tolist():
         each = alone[alone["operation"] == number]
         submit = int(np.median(each["end"] - each["begin"]))

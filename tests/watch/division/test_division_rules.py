@@ -11,7 +11,7 @@ from factories.divided_instants import FLAGS
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.watch.division.binned_sums import CLOCK_ERROR, BinnedSums, Figure, figure, since
 from stallprobes.watch.division.cpu_time import Sleeps
-from stallprobes.watch.division.gains import collecting_gain, gains_of, with_sleeps, without_child
+from stallprobes.watch.division.gains import collecting_gain, gains_of, keeps_busy, with_sleeps, without_feeder
 from stallprobes.watch.division.instants import (
     COLUMNS,
     SAVED_FREES,
@@ -286,6 +286,14 @@ def test_threads_that_take_turns_are_one_sequence() -> None:
     assert book.leader(99) == 99
 
 
+def test_threads_that_are_busy_for_longer_than_the_time_take_no_turns() -> None:
+    times = {1: spans((0, 400)), 2: spans((500, 510))}
+    for cpu_ns, leader in (({2: 590.0}, 1), ({2: 900.0}, 2), ({1: 500.0, 2: 700.0}, 2)):
+        book = SequenceBook()
+        book.note(times, cpu_ns, 1000)
+        assert book.leader(2) == leader
+
+
 def test_threads_of_a_server_are_sequences_of_their_own() -> None:
     random, book = np.random.default_rng(1), SequenceBook()
     for _ in range(10):
@@ -420,6 +428,28 @@ def test_no_waits_have_more_of_the_price_than_their_time() -> None:
     ],
 )
 def test_no_cause_gains_more_than_a_child_that_prepares_its_data_has_left(children: float, wait: float) -> None:
-    gains = without_child({**NO_GAINS, Bound.WAIT: 0.44, Bound.INPUT: 0.3}, Sleeps(children=children))
+    gains = without_feeder({**NO_GAINS, Bound.WAIT: 0.44, Bound.INPUT: 0.3}, Sleeps(children=children))
     # A faster child gains what the program waits for it.
     assert (gains[Bound.WAIT], gains[Bound.INPUT]) == pytest.approx((wait, 0.3))
+
+
+@pytest.mark.parametrize(("busy", "slept", "wait"), [(0.97, 0.3, 0.03), (0.97, 0.1, 0.44), (0.6, 0.3, 0.44)])
+def test_no_cause_gains_more_than_a_busy_thread_has_left_for_which_it_sleeps(
+    busy: float, slept: float, wait: float
+) -> None:
+    gains = without_feeder({**NO_GAINS, Bound.WAIT: 0.44, Bound.THREAD: slept}, Sleeps(thread=slept, others=busy))
+    assert (gains[Bound.WAIT], gains[Bound.THREAD]) == pytest.approx((wait, slept))
+
+
+@pytest.mark.parametrize(
+    ("sleeps", "limited"),
+    [
+        (Sleeps(children=0.95), True),
+        (Sleeps(outside=0.01, children=0.6), True),
+        (Sleeps(children=0.6), False),
+        (Sleeps(outside=0.01, children=0.4), False),
+        (Sleeps(thread=0.01, others=0.95), True),
+    ],
+)
+def test_who_is_busy_may_limit_the_program(sleeps: Sleeps, limited: bool) -> None:
+    assert keeps_busy(sleeps) is limited

@@ -16,8 +16,8 @@ from stallprobes.watch.division.pending import OPERATION
 from stallprobes.watch.intervals import Int64s, int64s
 
 US, MS, SECOND = 1000, 1_000_000, 1_000_000_000
-LAUNCH, HOST_FUNCTION = 1, 2
-NAMES: Mapping[int, str] = {LAUNCH: "cuLaunchKernel", HOST_FUNCTION: "cuLaunchHostFunc"}
+LAUNCH, HOST_FUNCTION, QUERY = 1, 2, 3
+NAMES: Mapping[int, str] = {LAUNCH: "cuLaunchKernel", HOST_FUNCTION: "cuLaunchHostFunc", QUERY: "cuEventQuery"}
 STEPS = 200
 CHANCE = np.random.default_rng(5)
 _BEGIN = CHANCE.bit_generator.state
@@ -195,3 +195,50 @@ def test_a_thread_that_sleeps_for_something_else_does_not_spin() -> None:
     for share, expected in ((0.05, 0), (1, STEPS - 1)):
         samples = int64s([[0, 0, 0], [end + 1, 0, round(share * end)]])
         assert count(waits(calls, work, {1: samples})) == expected
+
+
+def polling(work_ns: Int64s, queries: Int64s, interval_ns: int) -> tuple[ThreadCalls, Rows, Mapping[int, Int64s]]:
+    """Steps of a launch and of so many queries, between which the thread sleeps, and of 2 ms in which it computes; with
+    the thread's time on a CPU."""
+    calls, work, now = [], np.zeros(len(work_ns), OPERATION), MS
+    for step, count in enumerate(queries.tolist()):
+        calls.append((now, now + 5 * US, LAUNCH))
+        now += 5 * US
+        work[step]["start"], work[step]["end"], work[step]["returned"], work[step]["thread"] = (
+            now,
+            now + work_ns[step],
+            now,
+            1,
+        )
+        for _ in range(count):
+            calls.append((now + US, now + 2 * US, QUERY))
+            now += 2 * US + interval_ns
+        now += 2 * MS - interval_ns
+    begins, ends, functions = int64s(calls).T.copy()
+    none = np.zeros_like(begins)
+    made = ThreadCalls(
+        spans=Spans(begins, ends), kinds=none + int(CallKind.WORKS), contexts=none, holds=none, functions=functions
+    )
+    end = int(ends[-1])
+    return made, work, {1: int64s([[0, 0, 0], [end + 1, 0, 2 * MS * len(work_ns)]])}
+
+
+def test_a_thread_that_sleeps_between_queries_waits_until_one_finds_that_its_work_has_ended() -> None:
+    took, interval = noisy(5 * MS), MS // 2
+    queries = 2 + (took - 2 * US) // (interval + 2 * US)
+    calls, work, cpu = polling(took, queries, interval)
+    found = waits(calls, work, cpu)
+    assert count(found) == STEPS
+    chosen = found.functions == OUTSIDE
+    # From the first query of each step to the last one, of which the others are a part.
+    assert (found.spans.ends - found.spans.begins)[chosen].tolist() == (
+        (queries - 1) * (interval + 2 * US) - US
+    ).tolist()
+    assert np.count_nonzero(found.functions == QUERY) == 2 * STEPS
+    assert (found.spans.begins[1:] >= found.spans.ends[:-1]).all()
+
+
+def test_queries_that_do_not_end_with_the_work_are_no_wait() -> None:
+    took = noisy(5 * MS, 0.5)
+    # Every step has as many.
+    assert count(waits(*polling(took, np.full(STEPS, 12), MS))) == 0

@@ -17,7 +17,7 @@ from stallprobes.records.rows import DRIVER_CALL, Rows, joined, of_kinds, rows_a
 from stallprobes.watch.division.binned_sums import since
 from stallprobes.watch.division.call_columns import by_number
 from stallprobes.watch.division.collectives import CollectiveBatch
-from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples
+from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples, passed_ns
 from stallprobes.watch.division.divided_time import MOST_EVENTS, SECOND_NS, DividedTime
 from stallprobes.watch.division.instants import (
     COPY,
@@ -430,7 +430,12 @@ class ProcessDivider:
         made = by_thread(every)
         threads = self._outside.with_waits(made, begun, self._functions, self._cpu, begin, until)
         self._threads |= threads.keys()
-        self._book.note({thread: made.spans.within(begin, until) for thread, made in threads.items()})
+        used = {thread: passed_ns(self._cpu.get(thread), begin, until) for thread in threads}
+        self._book.note(
+            {thread: made.spans.within(begin, until) for thread, made in threads.items()},
+            {thread: passed[1] for thread, passed in used.items() if passed is not None},
+            until - begin,
+        )
         unknown = begun["returned"] < 0
         self._note_flying(begun, flying)
         self._switches = engine_use.switches

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from stallprobes.watch.division import instants
 from stallprobes.watch.division.cpu_time import Sleeps
 from stallprobes.watch.division.parts import ALLOCATION_PARTS, GPU_PARTS, NUMBERS, ORDER, Bound, Part
+from stallprobes.watch.division.result import CAUSE_LIMIT
 from stallprobes.watch.intervals import Int64s
 
 # Gain of each cause (share of the time).
@@ -36,7 +37,8 @@ _MOST_SCATTER = 0.05
 _LEAST_FREES = 0.1
 # Smallest CPU time of a child process or another thread that explains a sequence's sleep, as a share of the sleep. A
 # child process explains sleep for data; another thread explains sleep for a thread. Reason: a process or thread with
-# less CPU time cannot explain half of the sleep.
+# less CPU time cannot explain half of the sleep. Also the smallest CPU time (share of the time) of a child process for
+# which the program sleeps at all, at which the interval of the waits' cost begins at 0.
 _LEAST_BUSY = 0.5
 # Smallest share of the time that a sequence (threads that call by turns) must sleep for outside data, other threads or
 # the interpreter lock before the sleep counts. From this share on, a child process that works enough counts as
@@ -116,13 +118,16 @@ def computing_gain(sleeps: Sleeps, host: float, gpu: float) -> float:
     return max(min(computing, 1 - max(gpu, host - computing)), 0.0)
 
 
-def without_child(gains: Gains, sleeps: Sleeps) -> Gains:
-    """``gains`` if a busy child process prepares the data of the program: no cause but the child gains more than the
-    time in which the child does nothing. A child that works all the time does not prepare data."""
-    if not _KEPT_BUSY <= sleeps.children <= _ALWAYS_BUSY:
-        return gains
-    own = (Bound.INPUT, Bound.CHILD)
-    return {cause: gain if cause in own else min(gain, 1 - sleeps.children) for cause, gain in gains.items()}
+def without_feeder(gains: Gains, sleeps: Sleeps) -> Gains:
+    """``gains`` if a busy child process prepares the data of the program, or a busy thread for which it sleeps much: no
+    cause but these gains more than the time in which the child or the thread does nothing. A child that works all the
+    time does not prepare data."""
+    own, most = {Bound.THREAD}, 1.0
+    if sleeps.others >= _KEPT_BUSY and gains[Bound.THREAD] >= CAUSE_LIMIT:
+        most = 1 - sleeps.others
+    elif _KEPT_BUSY <= sleeps.children <= _ALWAYS_BUSY:
+        own, most = {Bound.INPUT, Bound.CHILD}, 1 - sleeps.children
+    return {cause: gain if cause in own else min(gain, most) for cause, gain in gains.items()}
 
 
 def frees_wait(sums: Int64s) -> bool:
@@ -132,9 +137,10 @@ def frees_wait(sums: Int64s) -> bool:
 
 
 def keeps_busy(sleeps: Sleeps) -> bool:
-    """True if a child process works nearly all the time, or another thread for which the program sleeps now and
-    then."""
-    return sleeps.children >= _KEPT_BUSY or (sleeps.thread > 0 and sleeps.others >= _KEPT_BUSY)
+    """True if a child process works nearly all the time, or for half of it where the program sleeps for data now and
+    then, or another thread for which the program does so works nearly all the time."""
+    feeds = sleeps.outside > 0 and sleeps.children >= _LEAST_BUSY
+    return feeds or sleeps.children >= _KEPT_BUSY or (sleeps.thread > 0 and sleeps.others >= _KEPT_BUSY)
 
 
 def steady_ns(sums: Int64s) -> Int64s:

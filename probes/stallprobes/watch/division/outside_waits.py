@@ -1,5 +1,5 @@
-"""Waits for the GPU outside calls: a thread spins on memory that a kernel writes, or sleeps until a host function wakes
-it.
+"""Waits for the GPU outside calls: a thread spins on memory that a kernel writes, sleeps until a host function wakes
+it, or sleeps between queries.
 
 No call records such a wait. It shows in the next call, which begins a fixed time after the end of the GPU's work,
 however long that work was. Where the work always takes as long, or the host's time varies with it, a host that computes
@@ -18,12 +18,16 @@ from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.cpu_time import CpuSamples, passed_ns
-from stallprobes.watch.division.instants import Spans, ThreadCalls
+from stallprobes.watch.division.instants import Flags, Spans, ThreadCalls
 from stallprobes.watch.division.pending import column
-from stallprobes.watch.intervals import NONE, Int64s, int64s
+from stallprobes.watch.division.polls import QUERIES
+from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
 # Number in place of a function's number, for a wait for the GPU outside calls.
 OUTSIDE = -2
+# Number in place of the function behind a gap, for runs of queries with time between them: the gap is from the first
+# query of a run to the last one.
+_POLLED = -3
 # Name in place of a function's name, for a wait for the GPU outside calls.
 OUTSIDE_NAME = "code outside calls"
 # Shortest gap (ns) between two calls of a thread that can be a wait for the GPU. After a call by which the GPU wakes a
@@ -79,7 +83,7 @@ class _Gaps:
     """The gaps between calls of two functions: their number, in how many work ended, and of these the sums of the
     work's time (ms), of that after it, and of their products. ``asleep_ns`` and ``awake_ns``: how long the thread slept
     outside calls, and did not, in slices of time in which work took ``pending_ns`` of such gaps. ``wakes``: the GPU
-    wakes the thread."""
+    wakes the thread, or the thread itself, to ask for the work."""
 
     counts: Int64s = field(default_factory=lambda: np.zeros(2, dtype=np.int64))
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(5))
@@ -123,7 +127,7 @@ class OutsideWaits:
         self._sums: dict[int, dict[tuple[int, int], BinnedSums]] = {}
         # The last call of each thread before a slice of time: its end and its function.
         self._last: dict[int, tuple[int, int]] = {}
-        self._wakes = NONE
+        self._wakes = self._queries = NONE
         self._origin_ns = -1
 
     def possible_ns(self, thread: int, times: Times) -> tuple[int, int]:
@@ -162,7 +166,10 @@ class OutsideWaits:
         """``threads`` with their waits outside calls, as calls, by the calls of the slice from ``begin_ns`` to
         ``end_ns`` and those before. ``functions`` are names by number."""
         self._origin_ns = begin_ns if self._origin_ns < 0 else self._origin_ns
-        self._wakes = int64s([number for number, name in functions.items() if name.startswith(_WAKES)])
+        self._wakes, self._queries = (
+            int64s([number for number, name in functions.items() if name.startswith(names)])
+            for names in (_WAKES, QUERIES)
+        )
         found, work = {}, [column(operations, name) for name in ("thread", "returned", "end")]
         for thread, calls in threads.items():
             slept = None
@@ -189,12 +196,15 @@ class OutsideWaits:
         last_end, last_function = self._last.get(thread, (int(calls.spans.begins[0]), OUTSIDE))
         self._last[thread] = int(calls.spans.ends[begun - 1]), int(calls.functions[begun - 1])
         before = np.concatenate(([min(last_end, int(calls.spans.begins[0]))], calls.spans.ends[:-1]))
+        first, inner = _runs_of(calls.functions[:begun], self._queries)
+        before[:begun] = np.append(before[:1], calls.spans.ends)[first]
         lengths = calls.spans.begins - before
-        gaps = np.flatnonzero(lengths[:begun] >= _LEAST_WORK_NS)
+        gaps = np.flatnonzero((lengths[:begun] >= _LEAST_WORK_NS) & ~inner)
+        polled = gaps - first[gaps] > 0
         functions = np.concatenate(([last_function], calls.functions[:-1]))[gaps]
-        wakes = np.isin(functions, self._wakes)
+        wakes = np.isin(functions, self._wakes) | polled
         kept = wakes | (lengths[gaps] >= _LEAST_GAP_NS)
-        gaps, functions, wakes = gaps[kept], functions[kept], wakes[kept]
+        gaps, functions, wakes, polled = gaps[kept], functions[kept], wakes[kept], polled[kept]
         if not len(gaps):
             return calls
         threads, *columns = work
@@ -207,15 +217,20 @@ class OutsideWaits:
         pending, new = took >= _LEAST_WORK_NS, begins >= begin_ns
         # How much of each gap the work takes, and how much is left of it.
         ran = np.minimum(np.maximum(took, 0), took + after)
-        rest, ended = took + after - ran, after >= -_CLOCK_ERROR_NS
+        # Until a query finds that it has ended, it is waited for.
+        ran = np.where(polled, took + after, ran)
+        rest = took + after - ran
+        # The query before the last one began before it ended, else the last one is not the first that finds it so.
+        after = np.where(polled & (calls.spans.begins[gaps - 1] > ends + _CLOCK_ERROR_NS), -_LEAST_GAP_NS, after)
+        ended, unfinished = after >= -_CLOCK_ERROR_NS, polled & (gaps == begun - 1)
         waits = np.zeros(len(gaps), dtype=np.bool_)
         # The function of a call in flight is not known, and its number negative.
-        pairs = functions << 32 | calls.functions[gaps] & 0xFFFFFFFF
+        pairs = functions << 32 | np.where(polled, _POLLED, calls.functions[gaps]) & 0xFFFFFFFF
         for pair in set(pairs[pending | wakes].tolist()):
             names = pair >> 32, pair & 0xFFFFFFFF
-            known = self._gaps.setdefault(names, _Gaps(wakes=names[0] in self._wakes))
             same = pairs == pair
-            counted = same & new & pending
+            known = self._gaps.setdefault(names, _Gaps(wakes=bool(wakes[same].any())))
+            counted = same & new & pending & ~unfinished
             known.add(took[counted], after[counted])
             if slept is not None and counted.any():
                 # Not all work is recorded.
@@ -229,18 +244,34 @@ class OutsideWaits:
             chosen = counted & ended
             add_at(sums, begins[chosen], _TAKEN if is_wait else _LEFT, ran[chosen])
             if is_wait:
-                waits |= same & pending & ended
+                waits |= same & pending & (ended | unfinished)
         if not waits.any():
             return calls
-        gaps, ends = gaps[waits], np.minimum(ends, begins)[waits]
-        return _inserted(calls, gaps, before[gaps], ends)
+        ends = np.where(polled, begins, np.minimum(ends, begins))[waits]
+        gaps, polled = gaps[waits], polled[waits]
+        begins = before[gaps]
+        # The queries of a wait are a part of it.
+        kept = np.ones(len(calls.functions), dtype=np.bool_)
+        kept[expanded(first[gaps[polled]], gaps[polled])[1]] = False
+        return _inserted(calls, gaps, begins, ends, kept)
 
 
-def _inserted(calls: ThreadCalls, places: Int64s, begins: Int64s, ends: Int64s) -> ThreadCalls:
-    """``calls`` with waits in front of some of them."""
+def _runs_of(functions: Int64s, queries: Int64s) -> tuple[Int64s, Flags]:
+    """For each of a thread's calls, the place before which its gap ends: its own, and for the last query of a run of
+    three or more that of the second one. Then flags of the other queries of such runs but the first."""
+    places = np.arange(len(functions))
+    follows = np.append(False, np.isin(functions[1:], queries) & (functions[1:] == functions[:-1]))[: len(places)]
+    inner = follows & np.append(follows[1:], False)
+    first = np.maximum.accumulate(np.where(follows, 0, places))
+    return np.where(follows & ~inner, np.minimum(first + 1, places), places), inner
+
+
+def _inserted(calls: ThreadCalls, places: Int64s, begins: Int64s, ends: Int64s, kept: Flags) -> ThreadCalls:
+    """The ``kept`` ones of ``calls`` with waits in front of some of them."""
+    before = int64s(np.cumsum(kept) - kept)
 
     def column_of(values: Int64s, new: Int64s | int) -> Int64s:
-        return int64s(np.insert(values, places, new))
+        return int64s(np.insert(values.compress(kept), before[places], new))
 
     return ThreadCalls(
         spans=Spans(column_of(calls.spans.begins, begins), column_of(calls.spans.ends, ends)),

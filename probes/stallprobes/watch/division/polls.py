@@ -12,7 +12,7 @@ from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
 # Functions by which a thread asks whether work has ended.
-_QUERIES = ("cuStreamQuery", "cuEventQuery")
+QUERIES = ("cuStreamQuery", "cuEventQuery")
 # Smallest number of consecutive queries of a handle that count as a wait for the handle. Reason: the result of each
 # query is not known.
 _LEAST_POLLS = 3
@@ -35,7 +35,7 @@ class Polls(NamedTuple):
     def of(cls, rows: Rows, functions: Mapping[int, str]) -> Polls:
         """The runs among the outermost calls of a log (DRIVER_CALL, those of a thread in order)."""
         kept = np.ones(len(rows), dtype=np.bool_)
-        queries = [number for number, name in functions.items() if name.startswith(_QUERIES)]
+        queries = [number for number, name in functions.items() if name.startswith(QUERIES)]
         asks = np.isin(rows["function"], queries) if queries else ~kept
         if np.count_nonzero(asks) < _LEAST_POLLS:
             return cls(NONE, NONE, kept)

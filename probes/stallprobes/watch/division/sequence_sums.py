@@ -19,7 +19,7 @@ from stallprobes.watch.division.gains import (
     keeps_busy,
     steady_ns,
     with_sleeps,
-    without_child,
+    without_feeder,
 )
 from stallprobes.watch.division.instants import (
     APART,
@@ -264,9 +264,10 @@ class SequenceSums:
         # Frees that do not wait, since waits come before them, would without these.
         frees = frees_wait(sums) or 2 * int(sums[:, WITHOUT_WAITS].sum()) > steady
         overlapping = max(min(room, 1 - host.share), 0.0) if most > 0 and not frees else 0.0
-        # As far as they need not wait for each other, and nothing else keeps them from it.
-        ordered = min(use.ordered_ns / steady, room) if use.could_overlap else 0.0
-        gains = {**gains, Bound.STREAMS: ordered if ordered > overlapping else 0.0}
+        # As far as they need not wait for each other, and nothing else keeps them from it. Where kernels wait for those
+        # of other streams for longer than they could overlap, the host's waits are not what keeps them from it.
+        ordered = use.ordered_ns / steady if use.could_overlap else 0.0
+        gains = {**gains, Bound.STREAMS: min(ordered, room) if ordered > overlapping else 0.0}
         # What it sleeps for another thread, it may sleep less without them.
         if sleeps.thread >= LEAST_OUTSIDE:
             most = max(most, 1 - max(host.share - sleeps.thread, beside.share))
@@ -277,12 +278,12 @@ class SequenceSums:
         off_cpu, ready = self.cpu.off_cpu(times), self.cpu.ready(times)
         slept = sum((sleeps.own, sleeps.child, sleeps.outside, sleeps.thread, sleeps.interpreter)) - asleep
         shares = host.share, gpu.share, full, submits, late
-        (verdict, second), (with_child, _) = (
+        (verdict, second), (of_all, _) = (
             bounds_of(parts, each, *shares, off_cpu=off_cpu, ready=ready, slept=max(slept - _SLEEP_ERROR, 0.0))
-            for each in (without_child(gains, sleeps), gains)
+            for each in (without_feeder(gains, sleeps), gains)
         )
-        if with_child is not verdict:
-            second = with_child
+        if of_all is not verdict:
+            second = of_all
         verdict, second = because_of_host(
             verdict, second, collecting_gain(sleeps, host.share, gpu.share, between), gains.get(verdict, 0.0), gpu.share
         )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from stallprobes.watch.division.instants import CoveredTime, Spans
 
 # Largest overlap of two threads' calls in one sequence, as a share of the less busy thread's time in calls. The threads
 # of a sequence call by turns. Threads of one sequence are separated only if the overlap exceeds twice this share.
 MOST_OVERLAP = 0.05
+# Times of no thread.
+NO_TIMES: Mapping[int, float] = MappingProxyType({})
 # Largest number of threads whose calls are compared to find sequences (threads that call by turns): the last threads
 # that made calls.
 MOST_THREADS = 64
@@ -32,8 +35,9 @@ class SequenceBook:
         self._overlap: dict[tuple[int, int], int] = {}
         self._leaders: dict[int, int] = {}
 
-    def note(self, threads: Mapping[int, Spans]) -> None:
-        """Note the calls of a slice by thread."""
+    def note(self, threads: Mapping[int, Spans], cpu_ns: Mapping[int, float] = NO_TIMES, length_ns: int = 0) -> None:
+        """Note the calls of a slice by thread. ``cpu_ns`` is the time for which threads had a CPU in it, where that is
+        known, and ``length_ns`` its length."""
         self._slices += 1
         # A thread that is new is compared at once.
         if self._slices > _FIRST_SLICES and self._slices % _EVERY and all(thread in self._busy for thread in threads):
@@ -45,12 +49,17 @@ class SequenceBook:
             self._busy[thread], self._seen[thread] = 0, self._slices
         compared = {thread: spans for thread, spans in threads.items() if thread in self._busy and len(spans.begins)}
         inside: dict[int, CoveredTime] = {}
+        busy: dict[int, float] = {}
         for thread, spans in compared.items():
+            own = CoveredTime(spans)
+            busy[thread] = max(float(own.whole_ns), cpu_ns.get(thread, 0.0))
             for other, of_other in inside.items():
                 key = min(thread, other), max(thread, other)
                 overlap = of_other.before_ascending(spans.ends) - of_other.before_ascending(spans.begins)
-                self._overlap[key] = self._overlap.get(key, 0) + int(overlap.sum())
-            inside[thread] = CoveredTime(spans)
+                # What two threads are busy for longer than the slice lasts, they are at the same time.
+                least = busy[thread] + busy[other] - (1 + MOST_OVERLAP) * length_ns if length_ns else 0.0
+                self._overlap[key] = self._overlap.get(key, 0) + max(int(overlap.sum()), int(least))
+            inside[thread] = own
             self._busy[thread] += inside[thread].whole_ns
         self._group()
 

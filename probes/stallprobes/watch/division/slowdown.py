@@ -91,8 +91,8 @@ class Slowdown(NamedTuple):
     known: bool = False
 
 
-# Slowdown of a sequence of which nothing is known.
-NO_SLOWDOWN = Slowdown()
+# Slowdown of a sequence of which nothing is known, and of one whose records are never switched.
+NO_SLOWDOWN, NEVER_SWITCHED = Slowdown(), Slowdown(known=True)
 
 
 class SlowdownSums:
@@ -103,6 +103,7 @@ class SlowdownSums:
         # From when on all calls are here, and until when they are counted.
         self._since_ns = self._done_ns = 0
         self._ns = {_ON: 0, _OFF: 0}
+        self._switched = False
         # By thread and function.
         self._counts: dict[bool, dict[tuple[int, int], int]] = {_ON: defaultdict(int), _OFF: defaultdict(int)}
         self._waited: dict[bool, dict[tuple[int, int], int]] = {_ON: defaultdict(int), _OFF: defaultdict(int)}
@@ -116,6 +117,7 @@ class SlowdownSums:
         """Add a reading's calls at ``now_ns``; ``steady_ns`` is when the steady state began, None before that is
         known."""
         windows = process.windows
+        self._switched |= len(windows) > 0
         if not len(windows) or windows.on.all():
             self._since_ns = now_ns
             return
@@ -166,6 +168,8 @@ class SlowdownSums:
 
     def of(self, threads: Iterable[int]) -> Slowdown:
         """The slowdown of the sequence of some threads; NO_SLOWDOWN before it can be measured."""
+        if not self._switched:
+            return NEVER_SWITCHED
         chosen = set(threads)
         if not all(self._ns.values()):
             return NO_SLOWDOWN
