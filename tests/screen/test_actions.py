@@ -24,7 +24,7 @@ from stallprobes.model import MS
 from stallprobes.recording.observation import EngineCondition
 from stallprobes.recording.recording import Recording
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import MONITOR_ACTIONS, SCREENS
+from stallscope.tui.actions import SCREENS
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.explain import Explain
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("without_terminal_updates")
 
 
 def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
-    for action in MONITOR_ACTIONS:
+    for action in SCREENS["monitor"]:
         *namespace, method = action.call.partition("(")[0].split(".")
         assert callable(getattr(StallscopeApp if namespace else Monitor, f"action_{method}"))
         assert action.name in SCREENS or not action.opens_screen

@@ -236,7 +236,7 @@ async def test_help_and_the_way_back_wait_for_no_check_and_no_key_waits_for_ever
             assert isinstance(pilot.app.screen, Monitor)
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(key_order, "_LONGEST_HELD_S", 0.05)
-                await burst(pilot, "m", "w", "W", "question_mark")
+                await burst(pilot, "m", "w", "down", "question_mark")
                 assert isinstance(pilot.app.screen, Help)
             await burst(pilot, "escape", "escape")
             without_check(pilot)

@@ -28,7 +28,7 @@ from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram, WatchRow, WatchRowKey
 from stallprobes.watch.live.recording import RecordedWatch, WatchRecording
 from stallscope.report.columns import display_width
-from stallscope.tui.actions import WATCH_ACTIONS
+from stallscope.tui.actions import SCREENS
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.help import Help
@@ -126,10 +126,10 @@ async def test_too_small_says_so(recorded: Path) -> None:
 
 
 async def test_every_action_has_a_method_and_keys_of_its_own(recorded: Path) -> None:
-    for action in WATCH_ACTIONS:
+    for action in SCREENS["watch"]:
         *namespace, method = action.call.partition("(")[0].split(".")
         assert callable(getattr(StallscopeApp if namespace else WatchScreen, f"action_{method}"))
-    keys = [key for action in WATCH_ACTIONS for key in action.keys.split(",")]
+    keys = [key for action in SCREENS["watch"] for key in action.keys.split(",")]
     assert len(keys) == len(set(keys))
 
 

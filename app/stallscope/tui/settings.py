@@ -153,7 +153,7 @@ def _keys(values: Any) -> dict[str, str]:
 
 def _check_unique(values: Mapping[str, str], actions: tuple[Action, ...], users: dict[str, str]) -> None:
     """Raise SettingsError where two of a screen's ``actions`` have the same key, or one that ``users`` has."""
-    yielding = [action for action in actions if action.yields and action.name not in values]
+    yielding = [action for action in actions if "yields" in action.marks and action.name not in values]
     for action in (*(other for other in actions if other not in yielding), *yielding):
         for key in values.get(action.name, action.keys).split(","):
             if users.get(key, action.name) != action.name and action not in yielding:

@@ -12,7 +12,6 @@ import pytest
 
 from factories import matrices, matrix_examples
 from stallprobes.matrix import check_file, findings, reference_choice
-from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import matrix_symbols
@@ -147,24 +146,11 @@ def test_from_120_columns_on_the_cell_is_beside_the_block(whole: MatrixState) ->
     assert title > len(view.columns)
 
 
-def test_aggressors_that_are_quiet_for_all_are_one_line_at_the_end_and_those_that_changed_are_not() -> None:
+def test_aggressors_that_are_quiet_for_all_are_one_line_at_the_end() -> None:
     view = block_view(MatrixState(MatrixView.of(matrix_examples.screen_example())))
     assert not {"d2h-pinned-large", "alloc-async"} & set(view.rows)
     lines = drawn(view, (80, 24))
     assert lines[1 + len(view.rows)].strip() == "quiet for all: d2h-pinned-large, alloc-async"
-    old, new = matrix_examples.screen_example(), matrix_examples.screen_example(seed=2, slower=2.0)
-    found = compare(old, new)
-    compared = MatrixView.of(new).compared(found)
-    view = block_view(MatrixState(compared, comparison=found))
-    assert "alloc-async" in view.rows
-    assert view.symbols["launch", "alloc-async"] == ("·", "alarm")
-    # Reverse is what is worse: not what starves as before.
-    assert view.symbols["d2h-pinned", "host-alloc-free"][1] == "bad"
-    assert drawn(view, (80, 24))[-1].startswith(" WORSE  BETTER  ")
-    better = compare(new, old)
-    view = block_view(MatrixState(MatrixView.of(old).compared(better), comparison=better))
-    assert view.symbols["launch", "alloc-async"][1] == "better"
-    assert "alloc-async" not in block_view(MatrixState(compared.compared(None))).rows
 
 
 def test_where_every_cell_is_quiet_all_aggressors_have_a_line() -> None:

@@ -398,9 +398,9 @@ class ActionScreen(TopScreen, Screen[None]):
 
     def help_sections(self) -> tuple[tuple[str, str], ...]:
         """The sections of the help, (title, text) each."""
-        from stallscope.tui.common.help_text import SECTIONS
+        from stallscope.tui.common.help import sections
 
-        return SECTIONS[self.NAME]
+        return sections(self.NAME)
 
     def action_help(self) -> None:
         """Open the help."""

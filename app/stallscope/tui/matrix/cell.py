@@ -15,14 +15,13 @@ from stallprobes.errors import StallprobesError
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.live.view_model import ChannelView, ProbeRow
 from stallprobes.matrix.check.plan import plan
-from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.matrix.matrix import PHASES, Cell, Status
 from stallprobes.model import TIMELINE_PHASES, Channel, Phase, Role
 from stallprobes.patterns.naming import entry_name
 from stallprobes.units import duration_ns, plural, times
 from stallprobes.verdicts.explanations import beside_aggressors
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.wording import check_wording, comparison_wording, reference_wording
+from stallprobes.wording import check_wording, reference_wording
 from stallscope.tui.common.dialog import Dialog, section
 from stallscope.tui.common.histograms import Histograms, HistogramsView
 from stallscope.tui.common.lines import Line
@@ -31,7 +30,6 @@ from stallscope.tui.common.verdict_lines import explanation_lines, figures
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_style
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.comparing.comparison import CellChange
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import Reference
     from stallprobes.verdicts.verdict import Verdict
@@ -52,9 +50,6 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
     cell = matrix_view.matrix.cells.get(key)
     kind = Status.MISSING if cell is None else cell.kind
     out = [(kind.look.word, kind_style(kind), _cell_title(key))]
-    change = matrix_view.changes.get(key)
-    if change is not None:
-        out.append((change.change.look.word, change.change.look.style, _change_sentences(change)))
     if cell is None or kind is Status.MISSING:
         out.append(("", "", "Not measured yet." if cell is None else cell.reason or "Not measured."))
         return out
@@ -124,28 +119,6 @@ def _percentiles(cell: CellFigures) -> str:
     return "; ".join(words) + "." if words else ""
 
 
-def _change_sentences(change: CellChange) -> str:
-    """Sentences on changes by percentile, why one is unsure, and the ratio that a cell with the same latencies could
-    detect."""
-    words = []
-    if change.newly_starved:
-        words.append("It starves and did not before.")
-    if change.no_longer_starved:
-        words.append("It starved before and no longer does.")
-    if change.note:
-        words.append(change.note)
-    for part in change.parts:
-        if part.change is Change.SAME and change.change is not Change.SAME:
-            continue
-        ratio = "" if part.ratio is None else f" ({times(part.ratio)})"
-        name = check_wording.channel_name(part.channel)
-        figures = f"{duration_ns(part.old_ns)} → {duration_ns(part.new_ns)}{ratio}"
-        words.append(f"{name} {part.quantile} {part.change.look.word}: {part.why or figures}".rstrip(".") + ".")
-    if change.change is Change.SAME and (detectable := comparison_wording.detectable_text(change)):
-        words.append(f"{detectable[:1].upper()}{detectable[1:]}.")
-    return " ".join(words)
-
-
 def histograms(matrix_view: MatrixView, key: Key) -> HistogramsView | None:
     """Call and wait of a cell, and what the timeline measured, with their baselines; None if nothing was measured."""
     cell = matrix_view.matrix.cells.get(key)
@@ -179,7 +152,7 @@ class CellSummary:
     """The selected cell beside the block of symbols.
 
     ``figures`` has a text for each phase, the phase ``judged`` of the worst ``verdict`` first. ``elsewhere`` has the
-    results of other machines, "" if unknown. ``change`` is the change of a comparison.
+    results of other machines, "" if unknown.
     """
 
     title: str
@@ -190,7 +163,6 @@ class CellSummary:
     judged: Phase | None
     plots: HistogramsView | None
     elsewhere: str
-    change: Paragraph | None
     paragraphs: tuple[Paragraph, ...]
 
     def explanation(self, width: int) -> list[Line]:
@@ -222,7 +194,6 @@ def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
         ]
         if matrix_view.reference is not None and (text := _on_reference(matrix_view.reference.reference, key)):
             elsewhere = f"on other machines: {text}"
-    change = matrix_view.changes.get(key)
     starved = cell.kind is VerdictKind.STARVED
     ratio = f" {times(verdict.ratio)}" if verdict is not None and verdict.ratio and not starved else ""
     return CellSummary(
@@ -234,7 +205,6 @@ def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
         judged,
         histograms(matrix_view, key),
         elsewhere,
-        None if change is None else (change.change.look.word, change.change.look.style, _change_sentences(change)),
         tuple(paragraphs(matrix_view, key, brief=True)),
     )
 

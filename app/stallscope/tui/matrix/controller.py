@@ -1,6 +1,6 @@
-"""Controller of the matrix screen: the running check, the open matrix, and the comparison.
+"""Controller of the matrix screen: the running check, and the open matrix.
 
-Measuring, reading, writing and comparing may take seconds or hang, so each runs in its own thread. No method that the
+Measuring, reading and writing may take seconds or hang, so each runs in its own thread. No method that the
 screen calls waits, except ``close``.
 """
 
@@ -22,9 +22,7 @@ from stallprobes.engine.process import signal_engines
 from stallprobes.errors import (
     CheckFileError,
     EngineFailed,
-    NotComparable,
     StallprobesError,
-    TimelinesDiffer,
     Unsupported,
     kind_and_text,
     reason_of,
@@ -40,7 +38,6 @@ from stallscope.tui.matrix.view_model import Key, MatrixView
 if TYPE_CHECKING:
     from stallprobes.matrix.check.plan import Plan
     from stallprobes.matrix.check.progress import CheckProgress
-    from stallprobes.matrix.comparing.comparison import Comparison
     from stallscope.tui.sources.engine_thread import EngineTarget
 
 # Longest wait (s) for the end of the check's thread when the screen is left. If the thread still runs, the screen kills
@@ -82,15 +79,13 @@ class MatrixState:
     """State that the screen draws.
 
     ``origin`` is the file that holds the matrix, "" for none; ``unsaved``: it was measured here and is in no file.
-    ``against`` is the file of the older check in ``comparison``. ``busy`` names the file operation that runs.
+    ``busy`` names the file operation that runs.
     ``failed``: the ``note`` reports a failure. ``unmeasured``: the matrix was not measured now, and nobody chose it.
     """
 
     matrix_view: MatrixView | None = None
     origin: str = ""
     unsaved: bool = False
-    comparison: Comparison | None = None
-    against: str = ""
     note: str = ""
     failed: bool = False
     busy: str = ""
@@ -172,15 +167,7 @@ class MatrixController:
 
             file = _file(path)
             matrix_view = MatrixView.of(check_file.load(file))
-            self._change(
-                matrix_view=matrix_view,
-                origin=str(file),
-                unsaved=False,
-                comparison=None,
-                against="",
-                note="",
-                unmeasured=None,
-            )
+            self._change(matrix_view=matrix_view, origin=str(file), unsaved=False, note="", unmeasured=None)
 
         self._start_job(f"opening {path}", job)
 
@@ -207,42 +194,6 @@ class MatrixController:
             self._change(note=f"Saved to {file}.")
 
         self._start_job(f"saving {path}", job)
-
-    def compare(self, path: str, force: bool = False) -> None:
-        """Compare the open check with the older check in a file."""
-        matrix_view = self.state.check
-        if matrix_view is None:
-            return
-
-        def job() -> None:
-            from stallprobes.matrix import check_file
-            from stallprobes.matrix.comparing import compare
-
-            file = _file(path)
-            try:
-                result = compare.compare(check_file.load(file), matrix_view.matrix, force=force)
-            except TimelinesDiffer:
-                raise
-            except NotComparable as error:
-                if force:
-                    raise
-                self._change(
-                    question=Confirmation(str(error), "compare them anyway", lambda: self.compare(path, force=True))
-                )
-                return
-            self._change(matrix_view=matrix_view.compared(result), comparison=result, against=str(file), note="")
-
-        self._start_job(f"comparing with {path}", job)
-
-    def end_comparison(self) -> None:
-        """End the comparison."""
-        matrix_view = self.state.matrix_view
-        self._change(
-            matrix_view=None if matrix_view is None else matrix_view.compared(None),
-            comparison=None,
-            against="",
-            note="",
-        )
 
     def take_question(self) -> Confirmation | None:
         """The pending question, once."""
@@ -310,7 +261,7 @@ class MatrixController:
             target = self._wait_for_gpu(lent, stop)
             if target is not None:
                 blank = MatrixView.of(_blank(plan, target, seed, quick))
-                self._change(matrix_view=blank, origin="", unsaved=False, comparison=None, against="", unmeasured=None)
+                self._change(matrix_view=blank, origin="", unsaved=False, unmeasured=None)
                 matrix = runner.run(
                     plan,
                     backend=target.backend,

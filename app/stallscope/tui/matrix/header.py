@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 
 from textual.reactive import var
 
 from stallprobes.matrix.matrix import Matrix
-from stallprobes.wording import check_wording, comparison_wording, reference_wording
+from stallprobes.wording import check_wording, reference_wording
 from stallscope.report.columns import display_width
 from stallscope.tui.common.bars import ScreenHead
 from stallscope.tui.common.lines import Line, cut, length
@@ -121,12 +120,7 @@ def head_view(state: MatrixState, now_s: float, replayed: bool = False) -> Matri
 
 
 def _about(state: MatrixState, matrix: Matrix) -> str:
-    """File, extent, order, duration, time and size of the check; with a comparison, what changed."""
-    if state.comparison is not None:
-        # What was found first: paths are long, and the list of differences has them.
-        old, new = PurePath(state.against).name, PurePath(state.origin).name or "this check"
-        names = f"{old} → {new}" if old != new else f"{state.against} → {state.origin}"
-        return f"{comparison_wording.change_counts(state.comparison)} · {names}"
+    """File, extent, order, duration, time and size of the check."""
     parts = [state.origin] if state.origin else []
     parts += ["quick check" if matrix.quick else "full check", f"order by seed {matrix.seed}"]
     if state.run is None:
@@ -151,16 +145,11 @@ def _running(view: MatrixHeadView, run: CheckRun, now_s: float) -> MatrixHeadVie
 
 
 def _note(state: MatrixState, replayed: bool) -> tuple[str, str]:
-    """The last line and its style: the file job that runs, the last message, or the differences of a comparison."""
+    """The last line and its style: the file job that runs, or the last message."""
     if state.busy:
         return f"{state.busy} …", "warn"
     if state.note:
         return state.note, "bad" if state.failed else "accent"
-    if state.comparison is not None:
-        differences = [comparison_wording.difference_line(difference) for difference in state.comparison.differences]
-        if not differences:
-            return "The fingerprints do not differ.", "dim"
-        return f"The fingerprints differ: {'; '.join(differences)}.", "warn"
     if state.unmeasured is not None:
         whose = "The last saved check" if state.unmeasured is Unmeasured.SAVED else "Of other machines"
         return f"{whose}, not measured now.{'' if replayed else ' r runs a check of this machine.'}", "warn"

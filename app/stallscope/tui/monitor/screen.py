@@ -20,7 +20,7 @@ from stallprobes.model import KIB, Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, Group
+from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, SCREENS, VICTIM_KEYS, Group
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Choose
 from stallscope.tui.common.histograms import Histograms
@@ -73,7 +73,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.monitor_view: MonitorView | None = None
         self.clock: Callable[[], float] = time.monotonic
         # The labels of the actions' keys, with the keys of the settings.
-        self._key_labels = {action.name: self.key_of(action) for action in MONITOR_ACTIONS}
+        self._key_labels = {action.name: self.key_of(action) for action in SCREENS["monitor"]}
         self.blame = BlameControl(self.warn, lambda *dialog: self.app.push_screen(*dialog))
         frames = context.settings.frames_per_second
         self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)
