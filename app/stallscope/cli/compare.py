@@ -8,6 +8,7 @@ import click
 
 from stallscope.cli import check_results, options, output_files
 from stallscope.cli.command import MeasuringCommand
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 
@@ -41,9 +42,11 @@ def command(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tup
     from stallprobes.watch.comparing import run_kind
 
     if any(map(run_kind.holds_runs, (old, new))):
+        if html is not None:
+            raise CommandError(ExitCode.USAGE, f"{output_files.HTML} is for checks; of runs there is text or --json")
         from stallscope.cli.watching import comparing
 
-        comparing.compare_runs(old, new, html, fail_on, as_json=as_json, force=force)
+        comparing.compare_runs(old, new, fail_on, as_json=as_json, force=force)
         return
     files = output_files.OutputFiles({output_files.HTML: html}, force)
     with Progress() as progress:

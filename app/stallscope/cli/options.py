@@ -171,7 +171,6 @@ def simulation(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--sim-set",
         multiple=True,
-        shell_complete=completers.simulation_settings,
         metavar="KEY=VALUE",
         help="Override one profile parameter; repeatable. Example: timeslice_us=4000. "
         "`stallscope list --sim` lists the parameters.",

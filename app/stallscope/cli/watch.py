@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 JSON, RECORD, TRACE, OUTPUT, SAVE = "--json", "--record", "--trace", "--output", "--save"
 # Option of watch that names aggressors.
 BESIDE = "--beside"
-# Largest number of runs of --repeat.
-MAX_REPEAT = 1000
 # Value of --json that stands for stdout.
 _STDOUT = "-"
 # Largest value (s) of --seconds: a day.
@@ -69,7 +67,6 @@ class WatchArguments:
     record: Path | None
     trace: Path | None
     save: Path | None
-    repeat: int | None
     prometheus: Path | None
     full: bool
     print_env: bool
@@ -171,13 +168,6 @@ _RULES = (
         (*_REPORT, *_RECORDING, OUTPUT, *_RUNNING),
         "PROGRAM... is missing: {option} is for the report of a program",
     ),
-    _Rule(lambda given: not given.program, ("--repeat",), "{option} is for a program that watch starts"),
-    _Rule(lambda given: given.save is None, ("--repeat",), "{option} needs --save FILE for the runs"),
-    _Rule(
-        lambda given: given.repeat is not None,
-        (JSON, RECORD, TRACE, OUTPUT, BESIDE),
-        "{option} is for one run; with --repeat use --save",
-    ),
     _Rule(
         lambda given: given.attach or given.print_env or given.printed,
         _BESIDE,
@@ -185,7 +175,7 @@ _RULES = (
     ),
     _Rule(
         lambda given: given.beside,
-        (SAVE, "--repeat"),
+        (SAVE,),
         "{option} is for runs to compare; with --beside, aggressors make a run another one",
     ),
     _Rule(lambda given: given.calls_only, _BESIDE, "{option} needs records of the GPU's work: leave out --calls-only"),
@@ -309,13 +299,6 @@ class WatchCommand(MeasuringCommand):
     SAVE,
     help="Append the report to FILE, compressed, for stallscope compare; a file holds several runs.",
 )
-@click.option(
-    "--repeat",
-    type=options.number(int, 1, MAX_REPEAT, "a number of runs"),
-    metavar="N",
-    help="Run PROGRAM N times, one after the other and without a screen, each saved by --save; the first that fails "
-    "is the last.",
-)
 @options.output_file(
     PROMETHEUS,
     help="Write metrics for node_exporter's textfile collector to FILE (NAME.prom), every 10 s and at the end: what "
@@ -393,7 +376,7 @@ def command(context: click.Context, /, **values: Any) -> None:
       stallscope watch python train.py
       stallscope watch --headless --json calls.json -- ./solver --steps 100
       stallscope watch --output train.log --trace calls.json.gz -- torchrun train.py
-      stallscope watch --repeat 3 --save before.runs -- python train.py
+      stallscope watch --headless --save before.runs -- python train.py
       stallscope watch --print-env > watch.env
       stallscope watch --attach /tmp/stallscope-watch-k3x9
       stallscope watch --pid 4711 --seconds 10 --headless --json calls.json
@@ -406,9 +389,7 @@ def command(context: click.Context, /, **values: Any) -> None:
             for parameter in context.command.params
             if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
         ),
-        no_screen=""
-        if values["headless"] or values["repeat"]
-        else diagnostics.program_screen_obstacle() or limits.screen_shortage() or "",
+        no_screen="" if values["headless"] else diagnostics.program_screen_obstacle() or limits.screen_shortage() or "",
     )
     _check(arguments, f"; see: {context.command_path} --help")
     if arguments.printed:
@@ -463,7 +444,7 @@ def _watch(arguments: WatchArguments, chosen: WatchOptions, files: WatchFiles) -
 
     settings = None
     # Without a screen nobody could choose aggressors later; without records nothing is known of the GPU.
-    headless = arguments.headless or bool(arguments.repeat) or bool(arguments.no_screen)
+    headless = arguments.headless or bool(arguments.no_screen)
     trial = trial_beside(arguments.beside, arguments.allow_shared, headless, arguments.calls_only)
     if not headless:
         from stallscope.cli import screen
@@ -487,7 +468,7 @@ def _watch(arguments: WatchArguments, chosen: WatchOptions, files: WatchFiles) -
             trial=trial,
         )
     if settings is None:
-        return session.run(arguments.program, chosen, files, arguments.no_screen, arguments.repeat or 1, trial)
+        return session.run(arguments.program, chosen, files, arguments.no_screen, trial)
     from stallscope.cli.watching import program_screen
 
     return program_screen.run(arguments.program, chosen, files, settings, trial)

@@ -5,31 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from stallprobes.errors import FileNotWritten, NotComparable
-from stallprobes.files import atomic, codec
+from stallprobes.errors import NotComparable
+from stallprobes.files import codec
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.watch.comparing import run_file
 from stallprobes.watch.comparing.compare import compare
-from stallscope.cli import output_files
 from stallscope.cli.process import diagnostics
-from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.diagnostics import ExitCode
 from stallscope.cli.process.limits import collect_rarely
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
-from stallscope.report import runs_page, runs_text
+from stallscope.report import runs_text
 
 
-def compare_runs(
-    old: Path, new: Path, html: Path | None, fail_on: Sequence[str], *, as_json: bool, force: bool
-) -> None:
+def compare_runs(old: Path, new: Path, fail_on: Sequence[str], *, as_json: bool, force: bool) -> None:
     """Compare the runs in two files and print the result; a change in ``fail_on`` ends the process with exit code 1.
 
-    ``force`` compares runs on other models of GPU too, and replaces an existing page. Raises RunFileError,
-    NotComparable and CommandError.
+    ``force`` compares runs on other models of GPU too. Raises RunFileError and NotComparable.
     """
     collect_rarely()
-    if html is not None:
-        output_files.require_writable(output_files.HTML, html, force)
     with Progress() as progress:
         sides = []
         for path in (old, new):
@@ -41,18 +35,10 @@ def compare_runs(
         except NotComparable as error:
             raise NotComparable(f"{str(error).rstrip('.')}; use --force to compare them anyway") from error
     result = result.changed(fail_on=tuple(change for change in Change if change in fail_on))
-    failed = None
-    if html is not None:
-        try:
-            atomic.write(html, (runs_page.page(result).encode(),), force=force)
-        except FileNotWritten as error:
-            failed = CommandError(ExitCode.USAGE, f"{output_files.HTML}: {error}")
     with Output() as out:
         if as_json:
             out.json(codec.plain(result))
         else:
             runs_text.show(out, result)
-    if failed is not None:
-        raise failed
     if result.change in result.fail_on:
         diagnostics.exit_process(ExitCode.REGRESSION)

@@ -57,43 +57,26 @@ def run(
     options: WatchOptions,
     files: WatchFiles,
     no_screen: str = "",
-    times: int = 1,
     trial: BesideTrial | None = None,
 ) -> int:
-    """Run the program so many ``times``, or until it fails, report to stderr and return the last exit code.
+    """Run the program, report to stderr and return the exit code.
 
     ``trial`` has aggressors beside it. ``no_screen`` says why there is no screen, "" where none was asked for. Raises
     WatchError or CommandError if it was not started.
     """
     with foreground.held_signals() as blocked:
         try:
-            for number in range(1, times + 1):
-                if times > 1:
-                    diagnostics.print_message(f"run {number} of {times}")
-                if code := _run_once(words, options, files, no_screen, trial, blocked):
-                    break
-            return code
+            setup = prepare(options, given_environment())
+            try:
+                watch = ProgramWatch(words, setup, files)
+                watch.live.trial = trial
+                program = ForegroundProgram(words, setup.environment, blocked)
+                watch.announce(program.pid, no_screen)
+                return watch.end(program.wait(POLL_S, watch.poll, watch.report))
+            finally:
+                setup.remove()
         finally:
             foreground.ignore_signals()
-
-
-def _run_once(
-    words: Sequence[str],
-    options: WatchOptions,
-    files: WatchFiles,
-    no_screen: str,
-    trial: BesideTrial | None,
-    blocked: set[signal.Signals],
-) -> int:
-    setup = prepare(options, given_environment())
-    try:
-        watch = ProgramWatch(words, setup, files)
-        watch.live.trial = trial
-        program = ForegroundProgram(words, setup.environment, blocked)
-        watch.announce(program.pid, no_screen)
-        return watch.end(program.wait(POLL_S, watch.poll, watch.report))
-    finally:
-        setup.remove()
 
 
 def require_run_file(path: Path) -> None:

@@ -125,7 +125,7 @@ def spread_text(result: RunsComparison) -> str:
         )
     return (
         f"{seen}: processes of one program differ by ×0.85 to ×1.2, and there are not {LEAST_RUNS} runs of each to "
-        "measure it (watch --repeat)."
+        "measure it (watch --save)."
     )
 
 
