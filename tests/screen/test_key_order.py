@@ -32,7 +32,7 @@ from stallscope.tui.common.help import Help
 from stallscope.tui.common.printable_text import PrintableInput
 from stallscope.tui.matrix import controller
 from stallscope.tui.matrix.cell import CellScreen
-from stallscope.tui.matrix.known_checks import KnownCheck, Unmeasured
+from stallscope.tui.matrix.known_checks import Unmeasured
 from stallscope.tui.matrix.screen import MatrixScreen
 from stallscope.tui.matrix.view_model import MatrixView
 from stallscope.tui.monitor.screen import Monitor
@@ -185,9 +185,9 @@ async def test_a_key_behind_a_click_that_closes_a_dialog_goes_to_the_screen_belo
 def known_check_read(released: threading.Event) -> Iterator[None]:
     """Within it, a matrix without a check finds a saved one, whose reading ends once it is ``released``."""
 
-    def read(gpu: str | None, driver: str | None) -> KnownCheck:
+    def read(gpu: str | None, driver: str | None) -> tuple[MatrixView, Unmeasured, str]:
         released.wait(LIMIT_S)
-        return KnownCheck(MatrixView.of(screen_example()), Unmeasured.SAVED, "a.json")
+        return MatrixView.of(screen_example()), Unmeasured.SAVED, "a.json"
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(controller, "known_check", read)

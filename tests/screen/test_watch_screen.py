@@ -30,7 +30,7 @@ from stallprobes.watch.live.recording import RecordedWatch, WatchRecording
 from stallscope.report.columns import display_width
 from stallscope.tui.actions import SCREENS
 from stallscope.tui.app import StallscopeApp
-from stallscope.tui.common.dialog import Ask
+from stallscope.tui.common.dialog import Ask, TextDialog
 from stallscope.tui.common.help import Help
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.pane_program import PaneProgram
@@ -40,7 +40,6 @@ from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.watch.beside_panel import BesidePanel, BesideView
 from stallscope.tui.watch.call_table import CallTableView, WatchTable
 from stallscope.tui.watch.division_panel import DivisionPanel
-from stallscope.tui.watch.explain_call import ExplainCall
 from stallscope.tui.watch.header import WatchHeader
 from stallscope.tui.watch.kernel_table import KernelTable
 from stallscope.tui.watch.panels import SlowCallLog
@@ -147,9 +146,9 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
         await pilot.press("w")
         assert screen.state.selected == keys[0]
         await pilot.press("down", "e")
-        await until(pilot, lambda: is_open(pilot, ExplainCall))
+        await until(pilot, lambda: is_open(pilot, TextDialog))
         dialog = pilot.app.screen
-        assert isinstance(dialog, ExplainCall)
+        assert isinstance(dialog, TextDialog)
         text = dialog_text(dialog)
         assert "took 5.00 ms in each of 30 calls, the last one because of GPU work in front of it: add" in text
         assert "What helps" in text
@@ -181,9 +180,9 @@ async def test_a_line_of_the_program_is_selected_and_explained(recorded: Path) -
         assert panel.view.selected == screen.state.selected == shown.key
         assert screen.query_one(WatchTable).view.selected is None
         await pilot.press("enter")
-        await until(pilot, lambda: is_open(pilot, ExplainCall))
+        await until(pilot, lambda: is_open(pilot, TextDialog))
         dialog = pilot.app.screen
-        assert isinstance(dialog, ExplainCall)
+        assert isinstance(dialog, TextDialog)
         text = dialog_text(dialog)
         assert place_text(shown.line, shown.process) in text.splitlines()[0]
         for title in ("What it costs", "What helps", "Call stack with most of it", "Its sequence"):
@@ -195,7 +194,7 @@ async def test_a_line_of_the_program_is_selected_and_explained(recorded: Path) -
         await pilot.click(offset=(10, first))
         assert screen.state.selected == panel.view.program_lines[0].key
         await pilot.click(offset=(10, first))
-        await until(pilot, lambda: is_open(pilot, ExplainCall))
+        await until(pilot, lambda: is_open(pilot, TextDialog))
 
 
 async def test_a_click_selects_a_row_and_a_slow_call_is_explained(recorded: Path) -> None:
@@ -204,7 +203,7 @@ async def test_a_click_selects_a_row_and_a_slow_call_is_explained(recorded: Path
         await pilot.click(WatchTable, offset=(10, 2))
         assert screen.state.selected == table.view.rows[1].key
         await pilot.click("#slow", offset=(30, 3))
-        await until(pilot, lambda: is_open(pilot, ExplainCall))
+        await until(pilot, lambda: is_open(pilot, TextDialog))
 
 
 async def test_a_replay_is_paused_and_moved_in(recorded: Path) -> None:
@@ -246,7 +245,7 @@ async def test_text_of_programs_and_of_their_output_is_never_shown_raw(recorded:
         assert not forbidden(text)
         assert "\ufffd" in text
         await pilot.press("e")
-        await until(pilot, lambda: is_open(pilot, ExplainCall))
+        await until(pilot, lambda: is_open(pilot, TextDialog))
         assert not forbidden(text_of(await settled(pilot)))
 
 

@@ -249,8 +249,7 @@ full = click.option(
     "machine's fingerprint.",
 )
 save = output_file(
-    "--save",
-    help="Save the check for show, compare and merge; compressed with gzip if FILE ends in .gz.",
+    "--save", help="Save the check for show, compare and merge; compressed with gzip if FILE ends in .gz."
 )
 html = output_file("--html", help="Write a self-contained HTML page.")
 csv = output_file(

@@ -100,33 +100,18 @@ TITLES: Mapping[str, str] = {
 # Actions by screen; the name of a screen is also its folder and its style sheet.
 SCREENS: Mapping[str, tuple[Action, ...]] = {name: actions for name, actions in _sections().items() if name in TITLES}
 
-# Labels of keys by Textual's names.
+# Labels of keys by Textual's names, where that is not the character of the key or its name.
 _KEY_LABELS = {
-    "question_mark": "?",
-    "slash": "/",
-    "plus": "+",
-    "equals_sign": "=",
-    "minus": "-",
-    "less_than_sign": "<",
-    "greater_than_sign": ">",
-    "left_parenthesis": "(",
-    "right_parenthesis": ")",
-    "left_square_bracket": "[",
-    "right_square_bracket": "]",
     "left": "←",
     "right": "→",
     "up": "↑",
     "down": "↓",
+    "plus": "+",
+    "minus": "-",
+    "slash": "/",
     "escape": "esc",
-    "shift+tab": "shift-tab",
-    "shift+left": "shift-←",
-    "shift+right": "shift-→",
     "pageup": "page up",
     "pagedown": "page down",
-    "comma": ",",
-    "full_stop": ".",
-    "left_curly_bracket": "{",
-    "right_curly_bracket": "}",
 }
 
 
@@ -147,8 +132,13 @@ def keys_of(action: Action, changed: Mapping[str, str]) -> str:
 
 def key_label(keys: str, ascii_only: bool = False) -> str:
     """The first of ``keys`` as a person writes it; in ASCII arrows have names, since ``<`` is a key too."""
+    from textual.keys import key_to_character
+
     first = keys.split(",")[0].strip()
-    label = _KEY_LABELS.get(first, first)
+    base = first.removeprefix("shift+")
+    label = _KEY_LABELS.get(base) or key_to_character(base) or base
+    label = label if label.isprintable() and label.strip() else base
+    label = label if base == first else f"shift-{label}"
     return label if label.isascii() or not ascii_only else first
 
 

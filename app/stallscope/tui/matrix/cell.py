@@ -83,10 +83,7 @@ def _reference_paragraphs(matrix_view: MatrixView, reference: Reference, key: Ke
     """Results of the checks of ``reference`` for a cell."""
     kind = matrix_view.figures[key].kind
     text = _on_reference(reference, key) or "the reference does not have this cell"
-    out = [
-        (kind.look.word, kind_style(kind), _cell_title(key)),
-        ("On other machines", "strong", f"{text}."),
-    ]
+    out = [(kind.look.word, kind_style(kind), _cell_title(key)), ("On other machines", "strong", f"{text}.")]
     verdict = _explained(matrix_view.matrix, matrix_view.matrix.cells[key])
     if verdict is not None and verdict.cause:
         out += [("Cause", "strong", verdict.cause), ("Remedy", "strong", verdict.remedy)]

@@ -19,14 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stallprobes.engine.process import signal_engines
-from stallprobes.errors import (
-    CheckFileError,
-    EngineFailed,
-    StallprobesError,
-    Unsupported,
-    kind_and_text,
-    reason_of,
-)
+from stallprobes.errors import CheckFileError, EngineFailed, StallprobesError, Unsupported, kind_and_text, reason_of
 from stallprobes.files import atomic
 from stallprobes.machine.origin import BACKENDS
 from stallprobes.matrix.matrix import Cell, Matrix, Status
@@ -65,22 +58,13 @@ class CheckRun:
     stopping: bool = False
 
 
-@dataclass(frozen=True)
-class Confirmation:
-    """A question for the user; ``action`` runs if the answer is ``confirm_label``."""
-
-    sentence: str
-    confirm_label: str
-    action: Callable[[], None]
-
-
 @dataclass(frozen=True, eq=False)
 class MatrixState:
     """State that the screen draws.
 
     ``origin`` is the file that holds the matrix, "" for none; ``unsaved``: it was measured here and is in no file.
-    ``busy`` names the file operation that runs.
-    ``failed``: the ``note`` reports a failure. ``unmeasured``: the matrix was not measured now, and nobody chose it.
+    ``busy`` names the file operation that runs. ``failed``: the ``note`` reports a failure. ``unmeasured``: the matrix
+    was not measured now, and nobody chose it. ``question`` is a sentence, the answer yes, and what follows that.
     """
 
     matrix_view: MatrixView | None = None
@@ -90,7 +74,7 @@ class MatrixState:
     failed: bool = False
     busy: str = ""
     run: CheckRun | None = None
-    question: Confirmation | None = None
+    question: tuple[str, str, Callable[[], None]] | None = None
     unmeasured: Unmeasured | None = None
 
     @property
@@ -149,9 +133,8 @@ class MatrixController:
             with self._lock:
                 # What was opened or begun meanwhile stays.
                 if check is not None and self.state.matrix_view is None and self.state.run is None:
-                    self.state = replace(
-                        self.state, matrix_view=check.view, origin=check.origin, unmeasured=check.unmeasured
-                    )
+                    view, unmeasured, origin = check
+                    self.state = replace(self.state, matrix_view=view, origin=origin, unmeasured=unmeasured)
 
         def ended() -> None:
             self._reads_known = False
@@ -184,7 +167,7 @@ class MatrixController:
             atomic.named_file(path)
             if not force and file.exists():
                 sentence = f"{file} is there already. Overwrite it?"
-                self._change(question=Confirmation(sentence, "overwrite it", lambda: self.save(path, force=True)))
+                self._change(question=(sentence, "overwrite it", lambda: self.save(path, force=True)))
                 return
             check_file.save(matrix_view.matrix, file, force=force)
             check_file.remember(file)
@@ -195,7 +178,7 @@ class MatrixController:
 
         self._start_job(f"saving {path}", job)
 
-    def take_question(self) -> Confirmation | None:
+    def take_question(self) -> tuple[str, str, Callable[[], None]] | None:
         """The pending question, once."""
         question = self.state.question
         if question is not None:

@@ -69,7 +69,7 @@ def block_view(state: MatrixState, cursor: MatrixCursor, replayed: bool, ascii_o
     if matrix_view is None or key is None:
         run = "" if replayed else f"{KEYS['check_run']} runs a check on this machine; "
         return BlockView("check", empty=("", f"{run}{KEYS['check_open']} opens a saved check; ? shows the help."))
-    block, drawn = matrix_view.block, block_symbols(matrix_view, ascii_only)
+    block, (symbols, entries, worst) = matrix_view.block, block_symbols(matrix_view, ascii_only)
     victims, aggressors = matrix_view.order
     rest = []
     if block is not None and block.lines:
@@ -82,9 +82,9 @@ def block_view(state: MatrixState, cursor: MatrixCursor, replayed: bool, ascii_o
         focus=(aggressors.index(key[1]), victims.index(key[0])),
         first=cursor.first,
         fresh=None if state.run is None else state.run.last,
-        symbols=drawn.symbols,
-        worst=drawn.worst,
+        symbols=symbols,
+        worst=worst,
         rest="; ".join(rest),
-        entries=drawn.legend,
+        entries=entries,
         cell=summary(matrix_view, key),
     )

@@ -16,10 +16,7 @@ from stallscope.tui.matrix.controller import CheckRun, MatrixState
 from stallscope.tui.matrix.known_checks import Unmeasured
 
 # Words in the header for a matrix that the screen has loaded and not measured.
-_UNMEASURED = {
-    Unmeasured.SAVED: "SAVED CHECK",
-    Unmeasured.REFERENCE: "REFERENCE",
-}
+_UNMEASURED = {Unmeasured.SAVED: "SAVED CHECK", Unmeasured.REFERENCE: "REFERENCE"}
 # HEAD_HEIGHT: usual height (lines) of the header, with only the first line of the headline. TALL_HEAD_HEIGHT: height
 # (lines) of the header on a high screen, with all lines of the headline.
 HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
@@ -82,12 +79,7 @@ def _headline_line(label: str, text: str, width: int) -> Line:
 def _progress_line(view: MatrixHeadView, width: int) -> Line:
     share, bar = view.share or 0.0, min(30, width // 4)
     full = round(share * bar)
-    line: Line = [
-        (" ", ""),
-        ("█" * full, "heat"),
-        ("░" * (bar - full), "faint"),
-        (f" {share:4.0%}  ", "strong"),
-    ]
+    line: Line = [(" ", ""), ("█" * full, "heat"), ("░" * (bar - full), "faint"), (f" {share:4.0%}  ", "strong")]
     line.append((cut(view.progress, max(0, width - length(line) - 1)), ""))
     return line
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from msgspec.structs import asdict
@@ -32,15 +31,6 @@ class Unmeasured(StrEnum):
     REFERENCE = "reference"
 
 
-@dataclass(frozen=True, eq=False)
-class KnownCheck:
-    """A check that is known without a measurement. ``origin`` is the file of a saved one, "" for a reference."""
-
-    view: MatrixView
-    unmeasured: Unmeasured
-    origin: str = ""
-
-
 # Kind of verdict that the screen shows for a cell of a reference (a summary of recorded checks of another machine),
 # by the cell's state in the reference.
 _KINDS = {
@@ -55,20 +45,20 @@ _KINDS = {
 _UNKNOWN_NS = 1e6
 
 
-def known_check(gpu: str | None, driver: str | None) -> KnownCheck | None:
-    """The last saved check, else the reference in the package that is nearest to ``gpu`` and ``driver``.
+def known_check(gpu: str | None, driver: str | None) -> tuple[MatrixView, Unmeasured, str] | None:
+    """The last saved check with its file, else the reference in the package that is nearest to ``gpu`` and ``driver``.
 
     None without both. Takes about half a millisecond a cell.
     """
     path = check_file.last_saved()
     if path is not None:
         try:
-            return KnownCheck(MatrixView.of(check_file.load(path)), Unmeasured.SAVED, str(path))
+            return MatrixView.of(check_file.load(path)), Unmeasured.SAVED, str(path)
         except CheckFileError:
             # It was replaced by something else.
             pass
     reference = reference_choice.nearest(gpu, driver)
-    return None if reference is None else KnownCheck(reference_view(reference), Unmeasured.REFERENCE)
+    return None if reference is None else (reference_view(reference), Unmeasured.REFERENCE, "")
 
 
 def reference_view(reference: Reference) -> MatrixView:

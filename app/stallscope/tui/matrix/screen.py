@@ -96,7 +96,8 @@ class MatrixScreen(ActionScreen):
         if self.app.screen is self:
             question = self.controller.take_question()
             if question is not None:
-                self.ask(Ask(question.sentence, question.confirm_label), lambda _: question.action())
+                sentence, yes, action = question
+                self.ask(Ask(sentence, yes), lambda _: action())
         now_s = time.monotonic()
         running = state.run is not None and self._run_pace.due(now_s)
         if self.can_draw and (self.changed or state is not self._drawn or running):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile, phase_channels
 from stallprobes.matrix import findings
@@ -143,23 +143,17 @@ def symbol_style(sign: str) -> str:
     return _SYMBOL_STYLES.get(sign, "")
 
 
-class BlockSymbols(NamedTuple):
-    """The symbols of all cells with their styles, their legend, and the worst ratio beside each aggressor that is not
-    quiet for every victim."""
-
-    symbols: Mapping[Key, Run]
-    legend: tuple[LegendEntry, ...]
-    worst: Mapping[str, str]
-
-
 @lru_cache(1)
-def block_symbols(matrix_view: MatrixView, ascii_only: bool) -> BlockSymbols:
-    """The symbols of ``matrix_view``, which a running check has drawn several times a second."""
+def block_symbols(
+    matrix_view: MatrixView, ascii_only: bool
+) -> tuple[Mapping[Key, Run], tuple[LegendEntry, ...], Mapping[str, str]]:
+    """The symbols of all cells with their styles, their legend, and the worst ratio beside each aggressor that is not
+    quiet for every victim. A running check has them drawn several times a second."""
     matrix = matrix_view.matrix
     symbols = {key: symbol(cell, ascii_only) for key, cell in matrix.cells.items()}
     worst = {column.name: worst_cell(matrix, column.name) for column in matrix.columns}
     starved = VerdictKind.STARVED
-    return BlockSymbols(
+    return (
         {key: (sign, symbol_style(sign)) for key, sign in symbols.items()},
         tuple(legend(matrix, ascii_only)),
         {
