@@ -35,17 +35,14 @@ from factories.screen import (
 )
 from factories.scripted_check import ScriptedCheck
 from stallprobes.engine.backend import Options
-from stallprobes.latency.ratio import Quantile
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
-from stallprobes.matrix import check_file, reference_choice
+from stallprobes.matrix import check_file
 from stallprobes.matrix.check import plan
 from stallprobes.matrix.check.plan import Plan
-from stallprobes.matrix.matrix import QUIET, Status
-from stallprobes.model import Phase
+from stallprobes.matrix.matrix import Status
 from stallprobes.recording.observation import CUDA, EngineCondition
 from stallprobes.recording.recording import Recording
-from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report.matrix_block import MatrixBlock
 from stallscope.tui.actions import SCREENS, available, help_lines
 from stallscope.tui.app import StallscopeApp
@@ -57,7 +54,6 @@ from stallscope.tui.matrix.cell import CellScreen
 from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixState, suggestion
 from stallscope.tui.matrix.cursor import KEYS, MatrixCursor
 from stallscope.tui.matrix.header import head_lines, head_view
-from stallscope.tui.matrix.known_checks import Unmeasured, reference_view
 from stallscope.tui.matrix.screen import MatrixScreen
 from stallscope.tui.matrix.view_model import MatrixView
 from stallscope.tui.monitor.screen import Monitor
@@ -157,7 +153,6 @@ async def answered(pilot: Pilot[None], key: str, path: str) -> None:
     await until(pilot, lambda: not isinstance(pilot.app.screen, Prompt) and not state(pilot).busy)
 
 
-REFERENCE = reference_view(reference_choice.shipped("h200-580.159.04"))
 ON_THE_TABLE = MatrixState(matrix_view=MatrixView.of(screen_example()), origin="new.json")
 
 
@@ -219,7 +214,6 @@ async def test_sizes_up_to_very_large_have_no_line_too_long_or_short() -> None:
     assert "too small" in text_of(await strips(ON_THE_TABLE, (40, 10)))
 
 
-@pytest.mark.usefixtures("no_known_check")
 async def test_an_empty_table_says_what_can_be_done() -> None:
     async with looking() as pilot:
         assert f"{key('check_open')} opens a saved check" in shown(pilot)
@@ -298,7 +292,8 @@ async def test_a_click_on_the_last_line_does_what_the_key_does() -> None:
 
 
 async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone() -> None:
-    async with looking(MatrixState(REFERENCE, unmeasured=Unmeasured.REFERENCE), (60, 18)) as pilot:
+    recorded = check_file.load(Path(__file__).parents[1] / "gpu" / "recorded" / "check-h200x2-1.json.gz")
+    async with looking(MatrixState(MatrixView.of(recorded)), (60, 18)) as pilot:
         seen = screen(pilot)
         before = seen.cursor.key
         block = seen.query_one(SymbolBlock)
@@ -669,34 +664,6 @@ def test_a_second_gpu_comes_along_only_when_it_is_wanted_and_nobody_computes_the
         source.close()
 
 
-@pytest.fixture(name="no_known_check")
-def _no_known_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a saved check nor a reference."""
-    monkeypatch.setattr("stallscope.tui.matrix.controller.known_check", lambda *_: None)
-
-
-async def test_without_a_saved_check_the_nearest_reference_is_shown_and_marked() -> None:
-    async with looking() as pilot:
-        await until_shown(pilot, "REFERENCE")
-        text = shown(pilot)
-        assert "h200-580.159.04: NVIDIA H200, driver 580.159.04" in text
-        assert "Of other machines, not measured now." in text
-        # No key runs one beside a recording.
-        assert "r runs a check" not in text
-        for words in ("starved in 1 of 2 checks", "because  of d2h-pageable-warm:", "quiet for all: nvml-poll"):
-            await until_shown(pilot, words)
-        # It is no check, so it cannot be saved.
-        await pilot.press(key("check_save"))
-        await until_shown(pilot, "no check yet")
-        await pilot.press("enter")
-        await until(pilot, lambda: is_open(pilot, CellScreen))
-        await until_shown(pilot, "On other machines")
-        await pilot.press("escape")
-        await until(pilot, lambda: is_open(pilot, MatrixScreen))
-        pilot.app.screen.controller.state = MatrixState(MatrixView.of(screen_example()))  # type: ignore[attr-defined]
-        await until_shown(pilot, "with aggressor")
-
-
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
 async def test_the_check_that_was_saved_last_is_shown_and_marked(tmp_path: Path, size: tuple[int, int]) -> None:
     file = tmp_path / "last.json"
@@ -710,35 +677,4 @@ async def test_the_check_that_was_saved_last_is_shown_and_marked(tmp_path: Path,
         assert pilot.app.screen.controller.state.origin == str(file)  # type: ignore[attr-defined]
     file.unlink()
     async with looking(size=size) as pilot:
-        await until_shown(pilot, "REFERENCE")
-
-
-async def test_what_is_measured_takes_the_place_of_what_was_known() -> None:
-    async with live(ScriptedCheck()) as pilot:
-        await until_shown(pilot, "REFERENCE")
-        await until_shown(pilot, "r runs a check of this machine.")
-        await pilot.press("r", "down", "enter")
-        await until_shown(pilot, "not saved")
-        assert "REFERENCE" not in shown(pilot)
-
-
-def test_a_gpu_without_a_reference_gets_that_of_another_model() -> None:
-    for gpu in ("NVIDIA H100 80GB HBM3", "Tesla V100-PCIE-32GB", None):
-        found = reference_choice.nearest(gpu, "580.1")
-        assert found is not None
-        assert found.gpu == "NVIDIA H200"
-
-
-def test_every_cell_of_a_reference_has_the_state_of_most_of_its_checks() -> None:
-    reference = reference_choice.shipped("h200-580.159.04")
-    view = reference_view(reference)
-    for key, cell in reference.by_place.items():
-        if key[1] == QUIET:
-            continue
-        if cell.stalls is not None:
-            kind = view.figures[key].kind
-            assert (kind in (VerdictKind.STALLED, VerdictKind.STARVED)) == cell.stalls, key
-    stalls = view.figures["d2d@secondary", "spin"]
-    assert stalls.kind is VerdictKind.STALLED
-    low, high = reference.by_place["d2d@secondary", "spin"].ratios[Phase.WAIT][Quantile.P50]
-    assert low <= stalls.parts[Phase.WAIT].ratios[Quantile.P50].ratio <= high
+        await until_shown(pilot, "opens a saved check")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from factories import matrices, matrix_examples
-from stallprobes.matrix import check_file, findings, reference_choice
+from stallprobes.matrix import check_file, findings
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import matrix_symbols
@@ -21,7 +21,6 @@ from stallscope.tui.matrix.block import BlockView, block_lines
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
 from stallscope.tui.matrix.cursor import MatrixCursor
 from stallscope.tui.matrix.cursor import block_view as view_of_block
-from stallscope.tui.matrix.known_checks import reference_view
 from stallscope.tui.matrix.view_model import Key, MatrixView
 
 CHECK = Path(__file__).parents[2] / "gpu" / "recorded" / "check-h200x2-1.json.gz"
@@ -174,15 +173,6 @@ def test_while_cells_are_measured_each_keeps_its_place_and_those_to_come_have_a_
         view = view.with_cell(cell)
         assert block_view(MatrixState(view, run=run)).symbols[key][0] != "-"
     assert block_view(MatrixState(MatrixView.of(view.matrix))).rows[0] == "host-alloc-free"
-
-
-def test_a_reference_has_symbols_causes_and_what_other_machines_measured() -> None:
-    view = reference_view(reference_choice.shipped("h200-580.159.04"))
-    found = block_view(MatrixState(view), MatrixCursor(key=("d2d@secondary", "spin")))
-    assert found.symbols["d2d@secondary", "spin"][0] == "▓"
-    shown = "\n".join(drawn(found, (80, 24)))
-    for words in ("stalled in 4 of 4 checks", "because  one context runs at a time", "remedy   "):
-        assert words in shown
 
 
 def test_more_victims_than_letters_are_drawn_and_none_is_too_wide() -> None:

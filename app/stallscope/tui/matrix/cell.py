@@ -45,8 +45,6 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
 
     ``brief`` leaves out the names of victim and aggressor where the first verdict has them.
     """
-    if matrix_view.shown_reference is not None:
-        return _reference_paragraphs(matrix_view, matrix_view.shown_reference, key)
     cell = matrix_view.matrix.cells.get(key)
     kind = Status.MISSING if cell is None else cell.kind
     out = [(kind.look.word, kind_style(kind), _cell_title(key))]
@@ -77,17 +75,6 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
         if text:
             out.append(("On other machines", "strong", f"{text}. {reference_wording.reference_title(reference)}."))
     return out
-
-
-def _reference_paragraphs(matrix_view: MatrixView, reference: Reference, key: Key) -> list[Paragraph]:
-    """Results of the checks of ``reference`` for a cell."""
-    kind = matrix_view.figures[key].kind
-    text = _on_reference(reference, key) or "the reference does not have this cell"
-    out = [(kind.look.word, kind_style(kind), _cell_title(key)), ("On other machines", "strong", f"{text}.")]
-    verdict = _explained(matrix_view.matrix, matrix_view.matrix.cells[key])
-    if verdict is not None and verdict.cause:
-        out += [("Cause", "strong", verdict.cause), ("Remedy", "strong", verdict.remedy)]
-    return [*out, ("Reference", "strong", f"{reference_wording.reference_title(reference)}.")]
 
 
 def _on_reference(reference: Reference, key: Key) -> str:
@@ -176,10 +163,8 @@ def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
     cell, shown = matrix_view.matrix.cells[key], matrix_view.figures.get(key)
     verdict = _explained(matrix_view.matrix, cell)
     judged = None if verdict is None else Phase.CALL if verdict.phase is Phase.DUE else verdict.phase
-    texts, elsewhere, reference = [], "", matrix_view.shown_reference
-    if reference is not None:
-        texts = [_on_reference(reference, key) or cell.reason or ""]
-    elif not cell.status.measured:
+    texts, elsewhere = [], ""
+    if not cell.status.measured:
         texts = [cell.reason or "Not measured yet."]
     elif shown is not None:
         medians = {phase: part.ratios.get(Quantile.P50) for phase, part in shown.parts.items() if phase is not judged}

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,6 @@ from stallprobes.machine.origin import BACKENDS
 from stallprobes.matrix.matrix import Cell, Matrix, Status
 from stallprobes.recording.observation import SIM
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.tui.matrix.known_checks import Unmeasured, known_check
 from stallscope.tui.matrix.view_model import Key, MatrixView
 
 if TYPE_CHECKING:
@@ -63,8 +63,9 @@ class MatrixState:
     """State that the screen draws.
 
     ``origin`` is the file that holds the matrix, "" for none; ``unsaved``: it was measured here and is in no file.
-    ``busy`` names the file operation that runs. ``failed``: the ``note`` reports a failure. ``unmeasured``: the matrix
-    was not measured now, and nobody chose it. ``question`` is a sentence, the answer yes, and what follows that.
+    ``busy`` names the file operation that runs. ``failed``: the ``note`` reports a failure. ``unmeasured``: it is the
+    last saved check, which nobody measured or opened now. ``question`` is a sentence, the answer yes, and what follows
+    that.
     """
 
     matrix_view: MatrixView | None = None
@@ -75,12 +76,7 @@ class MatrixState:
     busy: str = ""
     run: CheckRun | None = None
     question: tuple[str, str, Callable[[], None]] | None = None
-    unmeasured: Unmeasured | None = None
-
-    @property
-    def check(self) -> MatrixView | None:
-        """The view of a check; None without one, and for a reference, which is none."""
-        return None if self.unmeasured is Unmeasured.REFERENCE else self.matrix_view
+    unmeasured: bool = False
 
 
 class MatrixController:
@@ -91,13 +87,13 @@ class MatrixController:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._runner: threading.Thread | None = None
-        # Whether the last saved check, or a reference, is being read.
-        self._reads_known = False
+        # Whether the last saved check is being read.
+        self._reads_saved = False
 
     @property
     def reads(self) -> bool:
-        """True if a file operation runs, or what is known without a measurement is being read."""
-        return self._reads_known or bool(self.state.busy)
+        """True if a file operation runs, or the last saved check is being read."""
+        return self._reads_saved or bool(self.state.busy)
 
     def activity(self) -> str:
         """Progress of a running check, for the view's title; "" while none runs."""
@@ -125,22 +121,22 @@ class MatrixController:
         self._step(stopping=True)
         self._stop.set()
 
-    def show_known(self, gpu: str | None, driver: str | None) -> None:
-        """Show what is known of ``gpu`` without a measurement, as ``known_check`` has it, until there is a check."""
+    def show_saved(self) -> None:
+        """Show the last saved check until there is another one."""
 
         def job() -> None:
-            check = known_check(gpu, driver)
+            check = saved_check()
             with self._lock:
                 # What was opened or begun meanwhile stays.
                 if check is not None and self.state.matrix_view is None and self.state.run is None:
-                    view, unmeasured, origin = check
-                    self.state = replace(self.state, matrix_view=view, origin=origin, unmeasured=unmeasured)
+                    view, origin = check
+                    self.state = replace(self.state, matrix_view=view, origin=origin, unmeasured=True)
 
         def ended() -> None:
-            self._reads_known = False
+            self._reads_saved = False
 
-        self._reads_known = True
-        threading.Thread(target=self._run_job, args=(job, ended), name="known check", daemon=True).start()
+        self._reads_saved = True
+        threading.Thread(target=self._run_job, args=(job, ended), name="saved check", daemon=True).start()
 
     def open(self, path: str) -> None:
         """Open the check in a file."""
@@ -150,13 +146,13 @@ class MatrixController:
 
             file = _file(path)
             matrix_view = MatrixView.of(check_file.load(file))
-            self._change(matrix_view=matrix_view, origin=str(file), unsaved=False, note="", unmeasured=None)
+            self._change(matrix_view=matrix_view, origin=str(file), unsaved=False, note="", unmeasured=False)
 
         self._start_job(f"opening {path}", job)
 
     def save(self, path: str, force: bool = False) -> None:
         """Save the open check to a file; asks before it overwrites another file."""
-        matrix_view = self.state.check
+        matrix_view = self.state.matrix_view
         if matrix_view is None:
             return
 
@@ -244,7 +240,7 @@ class MatrixController:
             target = self._wait_for_gpu(lent, stop)
             if target is not None:
                 blank = MatrixView.of(_blank(plan, target, seed, quick))
-                self._change(matrix_view=blank, origin="", unsaved=False, unmeasured=None)
+                self._change(matrix_view=blank, origin="", unsaved=False, unmeasured=False)
                 matrix = runner.run(
                     plan,
                     backend=target.backend,
@@ -315,6 +311,17 @@ class MatrixController:
         )
         self._change(matrix_view=_finished(matrix, matrix_view), unsaved=True)
         return f" {count} measured cells are kept."
+
+
+def saved_check() -> tuple[MatrixView, str] | None:
+    """The last saved check and its file, None without one. Takes about half a millisecond a cell."""
+    from stallprobes.matrix import check_file
+
+    path = check_file.last_saved()
+    # It may have been replaced by something else.
+    with suppress(CheckFileError):
+        return None if path is None else (MatrixView.of(check_file.load(path)), str(path))
+    return None
 
 
 def suggestion(state: MatrixState) -> str:

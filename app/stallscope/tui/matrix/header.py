@@ -8,15 +8,12 @@ from dataclasses import dataclass, replace
 from textual.reactive import var
 
 from stallprobes.matrix.matrix import Matrix
-from stallprobes.wording import check_wording, reference_wording
+from stallprobes.wording import check_wording
 from stallscope.report.columns import display_width
 from stallscope.tui.common.bars import ScreenHead
 from stallscope.tui.common.lines import Line, cut, length
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
-from stallscope.tui.matrix.known_checks import Unmeasured
 
-# Words in the header for a matrix that the screen has loaded and not measured.
-_UNMEASURED = {Unmeasured.SAVED: "SAVED CHECK", Unmeasured.REFERENCE: "REFERENCE"}
 # HEAD_HEIGHT: usual height (lines) of the header, with only the first line of the headline. TALL_HEAD_HEIGHT: height
 # (lines) of the header on a high screen, with all lines of the headline.
 HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
@@ -93,16 +90,15 @@ def head_view(state: MatrixState, now_s: float, replayed: bool = False) -> Matri
         words, style = ("not saved", "warn") if state.unsaved else ("", "")
         if matrix.interrupted and state.run is None:
             words, style = f"INTERRUPTED{', ' + words if words else ''}", "notice"
-        if state.unmeasured is not None and state.run is None:
-            words, style = _UNMEASURED[state.unmeasured], "notice"
-        reference = state.matrix_view.shown_reference
+        if state.unmeasured and state.run is None:
+            words, style = "SAVED CHECK", "notice"
         view = replace(
             view,
             machine=check_wording.profile_name(matrix) if matrix.simulated else check_wording.machine_name(matrix),
             simulated=matrix.simulated,
             state=words,
             state_style=style,
-            about=_about(state, matrix) if reference is None else reference_wording.reference_title(reference),
+            about=_about(state, matrix),
             headline=() if headline is None or state.run is not None else headline,
         )
     if state.run is not None:
@@ -142,7 +138,9 @@ def _note(state: MatrixState, replayed: bool) -> tuple[str, str]:
         return f"{state.busy} …", "warn"
     if state.note:
         return state.note, "bad" if state.failed else "accent"
-    if state.unmeasured is not None:
-        whose = "The last saved check" if state.unmeasured is Unmeasured.SAVED else "Of other machines"
-        return f"{whose}, not measured now.{'' if replayed else ' r runs a check of this machine.'}", "warn"
+    if state.unmeasured:
+        return (
+            f"The last saved check, not measured now.{'' if replayed else ' r runs a check of this machine.'}",
+            "warn",
+        )
     return "", "dim"

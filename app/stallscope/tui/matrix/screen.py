@@ -10,8 +10,6 @@ from dataclasses import replace
 from textual import on
 from textual.app import ComposeResult
 
-from stallprobes.machine.fingerprint import kernel_module_version
-from stallprobes.matrix.reference import real_name
 from stallscope.report import matrix_text
 from stallscope.report.text import TextWriter
 from stallscope.tui.common.bars import KeyBar
@@ -69,9 +67,9 @@ class MatrixScreen(ActionScreen):
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Show what is known before a check, and suspend a check with the program."""
+        """Show the last saved check, and suspend a check with the program."""
         if self.controller.state.matrix_view is None and self.controller.state.run is None:
-            self.controller.show_known(*self._gpu_and_driver())
+            self.controller.show_saved()
         send = self.controller.send_signal
         self.app.app_suspend_signal.subscribe(self, lambda _: send(signal.SIGSTOP), immediate=True)
         self.app.app_resume_signal.subscribe(self, lambda _: send(signal.SIGCONT), immediate=True)
@@ -81,12 +79,6 @@ class MatrixScreen(ActionScreen):
         """True if a check is being read, or not yet drawn."""
         state = self.controller.state
         return self.controller.reads or (state.run is None and state is not self._drawn)
-
-    def _gpu_and_driver(self) -> tuple[str | None, str | None]:
-        """The model of the monitor's GPU, of a simulated one that of its profile, and its driver; None if unknown."""
-        observation = self.context.observation
-        gpus = () if observation is None else observation.probe_set.gpus
-        return (str(real_name(gpus[0].model)) if gpus else None), kernel_module_version()
 
     # Drawing.
 
@@ -253,15 +245,15 @@ class MatrixScreen(ActionScreen):
         return self.controller.state.run is None
 
     def _has_check(self) -> bool:
-        if self.controller.state.check is None:
+        if self.controller.state.matrix_view is None:
             self.controller.show_message("There is no check yet: run one, or open a file.")
-        return self.controller.state.check is not None
+        return self.controller.state.matrix_view is not None
 
     def action_copy(self) -> None:
         """Copy the text report of the check to the terminal's clipboard."""
-        if self._has_check() and self.controller.state.check is not None:
+        if self._has_check() and self.controller.state.matrix_view is not None:
             text = io.StringIO()
-            matrix_text.show(TextWriter(text, width=_REPORT_COLUMNS), self.controller.state.check.matrix)
+            matrix_text.show(TextWriter(text, width=_REPORT_COLUMNS), self.controller.state.matrix_view.matrix)
             self.copy_report(text.getvalue())
 
 

@@ -23,7 +23,7 @@ from stallscope.tui.common.lines import Run
 
 if TYPE_CHECKING:
     from stallprobes.latency.window import ChannelMap
-    from stallprobes.matrix.reference import Reference, ReferenceComparison
+    from stallprobes.matrix.reference import ReferenceComparison
 
 # Place of a cell: its victim and its aggressor.
 Key = tuple[str, str]
@@ -84,7 +84,6 @@ class MatrixView:
     """A matrix with the figures of its cells, and the headline of its report.
 
     ``headline``, ``block`` and ``reference``, the comparison with a reference, are None while cells are being measured.
-    ``shown_reference`` is the reference in the view, None for a check.
     """
 
     matrix: Matrix
@@ -92,7 +91,6 @@ class MatrixView:
     headline: Headline | None = None
     block: MatrixBlock | None = None
     reference: ReferenceComparison | None = None
-    shown_reference: Reference | None = None
 
     @classmethod
     def of(cls, matrix: Matrix, known: Mapping[Key, CellFigures] | None = None) -> MatrixView:
