@@ -434,7 +434,7 @@ async def draw_check(recording: Path, file: Path) -> dict[str, str]:
         while not isinstance(stage.app.screen, MatrixScreen) or not stage.app.screen.is_mounted:
             await stage.settle()
         screen = stage.app.screen
-        screen.cursor = replace(screen.cursor, worst_first=True, key=CELL)
+        screen.cursor = replace(screen.cursor, key=CELL)
         screen.draw()
         await stage.settle()
         await stage.settle()

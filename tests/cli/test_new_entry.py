@@ -73,6 +73,6 @@ def test_the_causes_that_concern_its_hardware_concern_it() -> None:
 
 
 def test_the_view_of_patterns_offers_it() -> None:
-    assert f"probe/{NAME}@secondary" in {line.id for line in listed_lines()}
+    assert f"probe/{NAME}@secondary" in {line for _, line, _, _ in listed_lines()}
     base = ProbeSet(title="", probes=probe_sets.default_probes(), backend="sim")
     assert probe_sets.with_probe(base, f"{NAME}@secondary").probes[-1].name == f"{NAME}@secondary"

@@ -15,7 +15,6 @@ from textual.widgets import OptionList
 from factories.recordings import probe_set_of
 from factories.screen import QUICK, is_open, live_monitor, monitor, quiet_is_known, recorded_switches, running, until
 from factories.waiting import LIMIT_S
-from stallprobes.catalog import size_of
 from stallprobes.engine.backend import Options
 from stallprobes.live.capture import capture
 from stallprobes.machine.gpus import Survey
@@ -24,7 +23,7 @@ from stallprobes.model import MS
 from stallprobes.recording.observation import EngineCondition
 from stallprobes.recording.recording import Recording
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import MONITOR_ACTIONS, SCREENS
+from stallscope.tui.actions import SCREENS
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.explain import Explain
@@ -40,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("without_terminal_updates")
 
 
 def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
-    for action in MONITOR_ACTIONS:
+    for action in SCREENS["monitor"]:
         *namespace, method = action.call.partition("(")[0].split(".")
         assert callable(getattr(StallscopeApp if namespace else Monitor, f"action_{method}"))
         assert action.name in SCREENS or not action.opens_screen
@@ -177,21 +176,6 @@ async def test_a_pace_at_its_limit_keeps_the_baseline(period_ns: int, steps: int
         await until(pilot, lambda: sentence in [one.message for one in pilot.app._notifications])
 
 
-async def test_the_size_of_a_copy_changes() -> None:
-    async with live_monitor() as pilot:
-        await pilot.press("b", "right_parenthesis")
-
-        def size() -> int | None:
-            last = monitor(pilot).state.observation
-            probe = last.probe_set.probe("d2d@secondary") if last is not None else None
-            return None if probe is None else size_of(probe)
-
-        await until(pilot, lambda: size() == 4 << 20)
-        await until(pilot, lambda: "d2d@secondary" in running(pilot))
-        await pilot.press("left_parenthesis")
-        await until(pilot, lambda: size() == 1 << 20)
-
-
 async def test_restart_makes_another_engine() -> None:
     async with live_monitor() as pilot:
         source = monitor(pilot).source
@@ -283,7 +267,7 @@ async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_not
     app = StallscopeApp(lambda: source, QUICK)
     async with app.run_test(size=(120, 36)) as pilot:
         await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).monitor_view is not None)
-        for key in ("x", "n", "r", "o", "space", "greater_than_sign", "right_square_bracket", "u", "v"):
+        for key in ("x", "n", "r", "o", "space", "greater_than_sign", "right_square_bracket", "v"):
             await pilot.press(key)
             assert isinstance(pilot.app.screen, Monitor)
         await pilot.press("p")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -37,7 +36,8 @@ from stallprobes.verdicts.experiment import BlamePlan
 from stallprobes.verdicts.verdict import Proof
 from stallscope import tui
 from stallscope.tui.app import StallscopeApp
-from stallscope.tui.monitor.blame import BlameLines, BlamePlanDialog, BlameResult
+from stallscope.tui.common.dialog import Ask
+from stallscope.tui.monitor.blame import BlameLines, BlameResult
 from stallscope.tui.monitor.screen import Monitor
 
 # One event loop for all tests, since the shared monitor runs in it.
@@ -77,7 +77,7 @@ async def _begin(pilot: Pilot[None], *keys: str) -> None:
     await pilot.press(*keys)
     await until(pilot, lambda: "spin" in running(pilot))
     await pilot.press("B")
-    assert isinstance(pilot.app.screen, BlamePlanDialog)
+    assert isinstance(pilot.app.screen, Ask)
 
 
 async def test_blame_needs_an_aggressor_that_is_on(shared: SharedMonitor) -> None:
@@ -91,7 +91,7 @@ async def test_the_plan_is_shown_and_escape_leaves_it_without_an_experiment(shar
     async with shared.as_at_first() as pilot:
         await _begin(pilot, "1")
         dialog = pilot.app.screen
-        assert isinstance(dialog, BlamePlanDialog)
+        assert isinstance(dialog, Ask)
         assert "2 states × 6 rounds" in dialog.question
         await pilot.press("escape")
         assert not monitor(pilot).blame.status
@@ -107,7 +107,7 @@ async def test_the_result_names_the_cause_in_dialog_and_log_and_everything_is_as
         await _begin(pilot, "1")
         # Without an aggressor each second extends them.
         before = dict(analyzer.baselines)
-        await pilot.press("enter")
+        await pilot.press("y")
         await until(pilot, lambda: is_open(pilot, BlameResult))
         dialog = pilot.app.screen
         assert isinstance(dialog, BlameResult)
@@ -129,7 +129,7 @@ async def test_escape_stops_the_experiment_and_restores_the_aggressors(shared: S
         await _begin(pilot, "1")
         screen = monitor(pilot)
         with recorded_switches() as switches:
-            await pilot.press("enter")
+            await pilot.press("y")
             await until(pilot, lambda: "spin" not in running(pilot))
             await until(pilot, lambda: screen.state.observation is not None and screen.state.observation.experiment)
             assert "esc ends it" in screen.blame.status
@@ -156,7 +156,7 @@ async def test_a_restart_and_a_killed_engine_end_the_experiment_with_a_sentence(
         live = screen.live
         assert live is not None
         await _begin(pilot, "1")
-        await pilot.press("enter")
+        await pilot.press("y")
         await until(pilot, lambda: screen.blame.status)
         before = live.engine_pid
         await pilot.press("R")
@@ -170,7 +170,7 @@ async def test_a_restart_and_a_killed_engine_end_the_experiment_with_a_sentence(
         await until(pilot, lambda: "spin" not in running(pilot))
 
         await _begin(pilot, "1")
-        await pilot.press("enter")
+        await pilot.press("y")
         await until(pilot, lambda: screen.blame.status)
         killed = live.engine_pid
         assert killed is not None
@@ -192,8 +192,8 @@ class _Dialogs(App[None]):
     CSS_PATH: ClassVar[list[str | PurePath]] = [Path(tui.__file__).parent / path for path in StallscopeApp.CSS_PATH]
 
 
-@pytest.mark.parametrize(("size", "bars"), [((80, 24), 0), ((90, 30), 1), ((120, 40), 3)])
-async def test_the_result_wraps_no_row_and_has_what_stalls_worst_first(size: tuple[int, int], bars: int) -> None:
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_result_wraps_no_row_and_has_what_stalls_worst_first(size: tuple[int, int]) -> None:
     app = _Dialogs()
     async with app.run_test(size=size) as pilot:
         await app.push_screen(BlameResult(SEVERAL))
@@ -204,7 +204,6 @@ async def test_the_result_wraps_no_row_and_has_what_stalls_worst_first(size: tup
         assert text.index("d2h-pinned: ") < text.index("d2d@secondary")
         row = next(line for line in lines if "99 %  77–100" in line)
         assert "host-alloc-free" in row
-        assert len(re.findall("[█░▏]+", row)) == bars
         assert "necessary, sufficient" in row
         assert "…" not in text
         assert app.screen.query_one(BlameLines).size.width >= size[0] - 5

@@ -21,7 +21,7 @@ from factories.processes import wait_for_end
 from factories.screen import QUICK, drawn_strips, is_open, text_of, until
 from factories.terminal import SETTINGS, OpenTerminal
 from factories.waiting import LIMIT_S, wait_until
-from stallprobes.demo import DemoPhase, PatternOutcome
+from stallprobes.demo import DemoPhase
 from stallprobes.engine.backend import Options
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
@@ -201,7 +201,7 @@ async def test_quiet_and_stall_are_on_an_axis_of_20_s_and_a_click_goes_to_a_step
         assert in_order(drawn(), "● quiet ── ● stall ── □ remedy", "SIMULATED", "d2d@secondary", "now╵")
         heat_map = screen.query_one(HeatMap)
         assert heat_map.size.height >= 8
-        focus = heat_map.view.focus
+        focus = heat_map.view
         assert focus is not None
         # A column is a whole number of tenths of a second.
         assert screen.span_s == 20
@@ -226,21 +226,3 @@ async def test_no_panel_is_below_the_key_bar_or_the_caption(pattern: str) -> Non
             await pilot.resize_terminal(width, height)
             expected = CAPTION_LINES, height - 1, height - 1 - CAPTION_LINES
             await until(pilot, partial(lambda found: covered() == found, expected))
-
-
-@pytest.mark.usefixtures("without_terminal_updates")
-async def test_the_finale_turns_its_pages_by_key_and_click() -> None:
-    names = ("secondary-context-d2d", "scalar-readback", "host-callback", "vmm-churn", "launch-storm")
-    async with live_demo(*names, seconds=60) as (pilot, screen):
-        screen.tour.outcomes = {name: PatternOutcome(patterns()[name]) for name in names}
-
-        def head() -> str:
-            return text_of(drawn_strips(pilot.app)).splitlines()[0]
-
-        await pilot.press("end")
-        await until(pilot, lambda: "page 1/2" in head())
-        for key, expected in (("pagedown", "2/2"), ("down", "1/2"), ("pageup", "2/2"), ("up", "1/2")):
-            await pilot.press(key)
-            await until(pilot, partial(lambda page: f"page {page}" in head(), expected))
-        await pilot.click("#finale", offset=(70, 0))
-        await until(pilot, lambda: "page 2/2" in head())

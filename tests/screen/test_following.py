@@ -16,8 +16,6 @@ from stallprobes.recording.observation import EngineCondition
 from stallprobes.recording.recording import Recording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.explain import Explain
-from stallscope.tui.common.histograms import Histograms
-from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
@@ -226,26 +224,3 @@ async def test_escape_returns_from_a_remedy_to_the_probes_before(shared: SharedM
         # There is no second way back.
         with pytest.raises(SkipAction):
             screen.action_go_back()
-
-
-async def test_escape_closes_the_larger_histogram_before_it_leaves_a_remedy(shared: SharedMonitor) -> None:
-    def heights(pilot: Pilot[None]) -> tuple[int, int]:
-        return monitor(pilot).query_one(HeatMap).size.height, monitor(pilot).query_one(Histograms).size.height
-
-    async with shared.as_at_first() as pilot:
-        heat_map, histograms = heights(pilot)
-        await pilot.press("H")
-        await until(pilot, lambda: heights(pilot) == (4, heat_map + histograms - 4))
-        await until(pilot, lambda: "now╵" in shown(pilot) and "│a launch" in shown(pilot))
-        assert "10 ms │" not in shown(pilot)
-        await pilot.press("H")
-        await until(pilot, lambda: heights(pilot) == (heat_map, histograms))
-        await stalled(pilot)
-        await pilot.press("v", "H")
-        await until(pilot, lambda: monitor(pilot).state.way_back is not None and heights(pilot)[0] == 4)
-        await until(pilot, lambda: "before v" in shown(pilot))
-        await pilot.press("escape")
-        assert not monitor(pilot).state.larger
-        assert monitor(pilot).state.way_back is not None
-        await pilot.press("escape")
-        await until(pilot, lambda: monitor(pilot).state.way_back is None and "before v" not in shown(pilot))

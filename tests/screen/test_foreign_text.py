@@ -16,7 +16,6 @@ from factories.hostile_text import HOSTILE, WIDE, forbidden, poisoned
 from factories.matrix_examples import screen_example
 from factories.screen import is_open, monitor, until
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import QUIET
 from stallprobes.model import Phase
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame
@@ -103,27 +102,27 @@ async def test_no_screen_and_no_dialog_shows_it_raw(kind: str, monkeypatch: pyte
 async def test_nor_does_the_matrix(kind: str) -> None:
     hostile = KINDS[kind]
     keep = (QUIET, "cuda", "simulated", "2026-11-21T10:00:00+00:00")
-    one, other = (poisoned(screen_example(seed), keep, hostile) for seed in (1, 2))
+    one = poisoned(screen_example(1), keep, hostile)
     app = StallscopeApp(lambda: ReplaySource(HostileRecording(hostile), clock=lambda: 0.0), Settings())
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: is_open(pilot, Monitor))
         controller = MatrixController()
-        compared = MatrixState(MatrixView.of(one), hostile, comparison=compare(other, one), against=hostile)
-        controller.state = compared
+        opened = MatrixState(MatrixView.of(one), hostile)
+        controller.state = opened
         monitor(pilot).context.controllers[MatrixController] = controller
         await pilot.press("m")
         await until(pilot, lambda: is_open(pilot, MatrixScreen))
         await pilot.pause(0.1)
         check(pilot)
-        for key in ("enter", "D", "question_mark"):
+        for key in ("enter", "question_mark"):
             await pilot.press(key)
             await pilot.pause(0.1)
             assert not isinstance(pilot.app.screen, MatrixScreen)
             check(pilot)
             await pilot.press("escape")
         for state in (
-            replace(compared, note=hostile, failed=True),
-            replace(compared, busy=hostile),
+            replace(opened, note=hostile, failed=True),
+            replace(opened, busy=hostile),
             MatrixState(note=hostile),
         ):
             controller.state = state

@@ -9,7 +9,7 @@ from stallprobes.watch.division.limits import KernelLimit, Limit
 from stallprobes.watch.division.result import KernelTime
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallscope.report.columns import display_width
-from stallscope.tui.watch.kernel_table import KernelsView, KernelTable
+from stallscope.tui.watch.kernel_table import KernelTable
 
 PLACE = StackFrame(FrameKind.PYTHON, "step", "/home/me/train.py", 42)
 GEMM = KernelTime(
@@ -30,9 +30,7 @@ def drawn(kernels: tuple[KernelTime, ...], width: int, height: int, limit: Kerne
     (process,) = found.processes
     sequence = process.sequences[0].changed(kernels=kernels, limit=limit)
     table = KernelTable()
-    table.set_reactive(
-        KernelTable.view, KernelsView(found.changed(processes=(process.changed(sequences=(sequence,)),)))
-    )
+    table.set_reactive(KernelTable.view, found.changed(processes=(process.changed(sequences=(sequence,)),)))
     texts = ["".join(text for text, _ in line) for line in table.lines(width, height)]
     assert all(display_width(text) <= width for text in texts)
     assert len(texts) <= height

@@ -32,7 +32,6 @@ from stallscope.tui.common.help import Help
 from stallscope.tui.common.printable_text import PrintableInput
 from stallscope.tui.matrix import controller
 from stallscope.tui.matrix.cell import CellScreen
-from stallscope.tui.matrix.known_checks import KnownCheck, Unmeasured
 from stallscope.tui.matrix.screen import MatrixScreen
 from stallscope.tui.matrix.view_model import MatrixView
 from stallscope.tui.monitor.screen import Monitor
@@ -182,15 +181,15 @@ async def test_a_key_behind_a_click_that_closes_a_dialog_goes_to_the_screen_belo
 
 
 @contextmanager
-def known_check_read(released: threading.Event) -> Iterator[None]:
+def saved_check_read(released: threading.Event) -> Iterator[None]:
     """Within it, a matrix without a check finds a saved one, whose reading ends once it is ``released``."""
 
-    def read(gpu: str | None, driver: str | None) -> KnownCheck:
+    def read() -> tuple[MatrixView, str]:
         released.wait(LIMIT_S)
-        return KnownCheck(MatrixView.of(screen_example()), Unmeasured.SAVED, "a.json")
+        return MatrixView.of(screen_example()), "a.json"
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(controller, "known_check", read)
+        patched.setattr(controller, "saved_check", read)
         try:
             yield
         finally:
@@ -207,7 +206,7 @@ async def test_a_key_behind_that_of_the_matrix_waits_for_the_saved_check(shared:
     released = threading.Event()
     async with shared.as_at_first() as pilot:
         without_check(pilot)
-        with known_check_read(released):
+        with saved_check_read(released):
             send(pilot, "m", "S")
             await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
             await until(pilot, lambda: len(pilot.app.keys))  # type: ignore[attr-defined]
@@ -224,7 +223,7 @@ async def test_a_key_behind_that_of_the_matrix_waits_for_the_saved_check(shared:
 async def test_help_and_the_way_back_wait_for_no_check_and_no_key_waits_for_ever(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         without_check(pilot)
-        with known_check_read(threading.Event()):
+        with saved_check_read(threading.Event()):
             await burst(pilot, "m", "question_mark")
             assert isinstance(pilot.app.screen, Help)
             await burst(pilot, "escape")
@@ -236,7 +235,7 @@ async def test_help_and_the_way_back_wait_for_no_check_and_no_key_waits_for_ever
             assert isinstance(pilot.app.screen, Monitor)
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(key_order, "_LONGEST_HELD_S", 0.05)
-                await burst(pilot, "m", "w", "W", "question_mark")
+                await burst(pilot, "m", "w", "down", "question_mark")
                 assert isinstance(pilot.app.screen, Help)
             await burst(pilot, "escape", "escape")
             without_check(pilot)

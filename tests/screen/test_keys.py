@@ -15,7 +15,7 @@ from textual.widgets import OptionList
 from factories.screen import SharedMonitor, dialog_text, monitor, running, until
 from stallprobes.model import Role
 from stallprobes.patterns.remedy_code import CodeLanguage
-from stallscope.tui.actions import MONITOR_ACTIONS, available, help_lines
+from stallscope.tui.actions import SCREENS, available, help_lines
 from stallscope.tui.app import THEMES
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask, Choose
@@ -314,5 +314,5 @@ async def test_a_click_on_the_last_line_does_what_its_key_does(shared: SharedMon
 async def test_the_palette_offers_the_actions_by_name(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         titles = [command.title for command in pilot.app.get_system_commands(monitor(pilot))]
-        for action in available(False, MONITOR_ACTIONS):
+        for action in available(False, SCREENS["monitor"]):
             assert any(title.startswith(action.title) for title in titles)

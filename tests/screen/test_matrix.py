@@ -35,20 +35,16 @@ from factories.screen import (
 )
 from factories.scripted_check import ScriptedCheck
 from stallprobes.engine.backend import Options
-from stallprobes.latency.ratio import Quantile
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
-from stallprobes.matrix import check_file, reference_choice
+from stallprobes.matrix import check_file
 from stallprobes.matrix.check import plan
 from stallprobes.matrix.check.plan import Plan
-from stallprobes.matrix.comparing.compare import compare
-from stallprobes.matrix.matrix import QUIET, Status
-from stallprobes.model import Phase
+from stallprobes.matrix.matrix import Status
 from stallprobes.recording.observation import CUDA, EngineCondition
 from stallprobes.recording.recording import Recording
-from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report.matrix_block import MatrixBlock
-from stallscope.tui.actions import MATRIX_ACTIONS, available, help_lines
+from stallscope.tui.actions import SCREENS, available, help_lines
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
 from stallscope.tui.common.help import Help
@@ -58,8 +54,7 @@ from stallscope.tui.matrix.cell import CellScreen
 from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixState, suggestion
 from stallscope.tui.matrix.cursor import KEYS, MatrixCursor
 from stallscope.tui.matrix.header import head_lines, head_view
-from stallscope.tui.matrix.known_checks import Unmeasured, reference_view
-from stallscope.tui.matrix.screen import Differences, MatrixScreen
+from stallscope.tui.matrix.screen import MatrixScreen
 from stallscope.tui.matrix.view_model import MatrixView
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
@@ -158,16 +153,7 @@ async def answered(pilot: Pilot[None], key: str, path: str) -> None:
     await until(pilot, lambda: not isinstance(pilot.app.screen, Prompt) and not state(pilot).busy)
 
 
-REFERENCE = reference_view(reference_choice.shipped("h200-580.159.04"))
 ON_THE_TABLE = MatrixState(matrix_view=MatrixView.of(screen_example()), origin="new.json")
-
-
-def compared() -> MatrixState:
-    old, new = screen_example(driver="570.9"), screen_example(seed=2, slower=2.0)
-    found = compare(old, new)
-    return MatrixState(
-        matrix_view=MatrixView.of(new).compared(found), comparison=found, against="old.json", origin="new.json"
-    )
 
 
 # What it looks like.
@@ -199,11 +185,6 @@ async def test_the_matrix(size: tuple[int, int]) -> None:
     assert_snapshot(f"matrix-{size[0]}x{size[1]}", text_of(found))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 36)], ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_what_changed(size: tuple[int, int]) -> None:
-    assert_snapshot(f"matrix-compared-{size[0]}x{size[1]}", text_of(await strips(compared(), size)))
-
-
 @pytest.mark.parametrize(("name", "keys"), [("cell", ("enter",)), ("help", ("question_mark",))])
 async def test_what_lies_over_it(name: str, keys: tuple[str, ...]) -> None:
     assert_snapshot(f"matrix-{name}-120x36", text_of(await strips(ON_THE_TABLE, (120, 36), *keys)))
@@ -233,22 +214,20 @@ async def test_sizes_up_to_very_large_have_no_line_too_long_or_short() -> None:
     assert "too small" in text_of(await strips(ON_THE_TABLE, (40, 10)))
 
 
-@pytest.mark.usefixtures("no_known_check")
 async def test_an_empty_table_says_what_can_be_done() -> None:
     async with looking() as pilot:
         assert f"{key('check_open')} opens a saved check" in shown(pilot)
         asking = ("check_open", "check_back", "help", "quit")
-        for action in MATRIX_ACTIONS:
+        for action in SCREENS["matrix"]:
             if action.name.startswith("check_") and action.name not in asking:
                 await pilot.press(key(action.name))
                 assert isinstance(pilot.app.screen, MatrixScreen)
-        for name in ("check_save", "check_compare"):
-            await pilot.press(key(name))
-            await until_shown(pilot, "no check yet")
+        await pilot.press(key("check_save"))
+        await until_shown(pilot, "no check yet")
 
 
 def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
-    for action in MATRIX_ACTIONS:
+    for action in SCREENS["matrix"]:
         *namespace, method = action.call.partition("(")[0].split(".")
         assert callable(getattr(StallscopeApp if namespace else MatrixScreen, f"action_{method}"))
 
@@ -260,9 +239,9 @@ async def test_palette_help_and_last_line_have_the_actions() -> None:
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
         text = dialog_text(pilot.app.screen)
-        for lines in help_lines(available(True, MATRIX_ACTIONS), {}).values():
+        for lines in help_lines(available(True, SCREENS["matrix"]), {}).values():
             assert all(words in text for _, words, _ in lines)
-        for action in available(True, MATRIX_ACTIONS):
+        for action in available(True, SCREENS["matrix"]):
             assert any(title.startswith(action.title) for title in titles)
             # Another view is on the first line.
             assert not action.rank or action.opens_screen or action.title in line
@@ -306,16 +285,15 @@ async def test_a_click_chooses_a_cell_and_another_one_enters_it() -> None:
 
 async def test_a_click_on_the_last_line_does_what_the_key_does() -> None:
     async with looking(ON_THE_TABLE, (160, 44)) as pilot:
-        titles = {action.name: action.title for action in MATRIX_ACTIONS}
+        titles = {action.name: action.title for action in SCREENS["matrix"]}
         line = shown(pilot).splitlines()[-1]
-        await pilot.click("#keys", offset=(line.index(titles["check_order"]) + 2, 0))
-        assert not screen(pilot).cursor.worst_first
-        await pilot.click("#keys", offset=(line.index(titles["check_compare"]) + 2, 0))
+        await pilot.click("#keys", offset=(line.index(titles["check_save"]) + 2, 0))
         await until(pilot, lambda: is_open(pilot, Prompt))
 
 
 async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone() -> None:
-    async with looking(MatrixState(REFERENCE, unmeasured=Unmeasured.REFERENCE), (60, 18)) as pilot:
+    recorded = check_file.load(Path(__file__).parents[1] / "gpu" / "recorded" / "check-h200x2-1.json.gz")
+    async with looking(MatrixState(MatrixView.of(recorded)), (60, 18)) as pilot:
         seen = screen(pilot)
         before = seen.cursor.key
         block = seen.query_one(SymbolBlock)
@@ -328,17 +306,11 @@ async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone() -> None:
         assert seen.cursor.first == last
 
 
-async def test_rows_and_columns_are_the_worst_first_or_as_measured() -> None:
-    matrix = screen_example()
-    block = MatrixBlock.of(matrix)
+async def test_rows_and_columns_are_the_worst_first() -> None:
+    block = MatrixBlock.of(screen_example())
     async with looking(ON_THE_TABLE) as pilot:
         view = screen(pilot).query_one(SymbolBlock).view
         assert (view.columns, view.rows) == (block.victims, block.lines)
-        await pilot.press(key("check_order"))
-        shown(pilot)
-        view = screen(pilot).query_one(SymbolBlock).view
-        assert view.columns == tuple(row.name for row in matrix.rows)
-        assert view.rows == tuple(column.name for column in matrix.columns if column.name in block.lines)
         await pilot.press("end", key("check_worst"))
         assert screen(pilot).cursor.key == ("d2h-pinned", "host-alloc-free")
 
@@ -427,7 +399,7 @@ async def test_stopped_it_keeps_what_was_measured() -> None:
     async with live(ScriptedCheck(pauses_after=5)) as pilot:
         await begin(pilot, "full")
         await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 3)  # type: ignore[union-attr]
-        await pilot.press(*map(key, ("check_run", "check_open", "check_save", "check_compare")))
+        await pilot.press(*map(key, ("check_run", "check_open", "check_save")))
         assert isinstance(pilot.app.screen, MatrixScreen)
         await pilot.press("x")
         await until(pilot, lambda: state(pilot).run is None)
@@ -579,7 +551,7 @@ async def test_it_asks_before_it_overwrites(tmp_path: Path, answer: str, changed
 
 async def test_escape_at_the_prompt_does_nothing(tmp_path: Path) -> None:
     async with looking(ON_THE_TABLE) as pilot:
-        for name in ("check_open", "check_save", "check_compare"):
+        for name in ("check_open", "check_save"):
             await pilot.press(key(name))
             assert isinstance(pilot.app.screen, Prompt)
             await pilot.press("escape")
@@ -590,8 +562,7 @@ async def test_escape_at_the_prompt_does_nothing(tmp_path: Path) -> None:
         assert pilot.app.screen.query_one(Input).value == "~/q.json"
 
 
-@pytest.mark.parametrize("action", ["check_open", "check_compare"])
-async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes(tmp_path: Path, action: str) -> None:
+async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     told: dict[str | None, str] = {
         None: "cannot be read",
@@ -603,7 +574,7 @@ async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes
         for content, words in told.items():
             if content is not None:
                 file.write_text(content)
-            await answered(pilot, key(action), str(file))
+            await answered(pilot, key("check_open"), str(file))
             assert words in state(pilot).note
             assert state(pilot).failed
             await until_shown(pilot, words)
@@ -615,42 +586,6 @@ async def test_a_folder_that_is_not_there_is_told_when_saving(tmp_path: Path) ->
         await answered(pilot, key("check_save"), str(tmp_path / "none" / "a.json"))
         assert state(pilot).failed
         assert "none" in state(pilot).note
-
-
-async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_differs(tmp_path: Path) -> None:
-    check_file.save(screen_example(driver="570.9"), tmp_path / "old.json")
-    new = MatrixState(matrix_view=MatrixView.of(screen_example(seed=2, slower=2.0)), origin="new.json")
-    async with looking(new, (160, 44)) as pilot:
-        await answered(pilot, key("check_compare"), str(tmp_path / "old.json"))
-        assert state(pilot).comparison is not None
-        await until_shown(pilot, "WORSE")
-        assert "driver 570.9 → 580.1" in shown(pilot)
-        # The worst change, and what is worse has a line though it is quiet.
-        assert screen(pilot).cursor.key == ("launch", "alloc-async")
-        await until_shown(pilot, "[·]")
-        await pilot.press("enter")
-        await until(pilot, lambda: is_open(pilot, CellScreen) and "WORSE" in shown(pilot))
-        await pilot.press("escape", key("check_differences"))
-        assert isinstance(pilot.app.screen, Differences)
-        text = dialog_text(pilot.app.screen)
-        for words in ("driver 570.9 → 580.1", "WORSE", "1%", "old.json"):
-            assert words in text
-        await pilot.press("escape", key("check_compare"))
-        assert state(pilot).comparison is None
-        await until(pilot, lambda: "WORSE" not in shown(pilot))
-
-
-@pytest.mark.parametrize("answer", ["n", "y"])
-async def test_another_gpu_is_compared_only_when_one_says_so(tmp_path: Path, answer: str) -> None:
-    old = screen_example()
-    check_file.save(old.changed(fingerprint={**old.fingerprint, "gpu": "Another GPU"}), tmp_path / "old.json")
-    async with looking(ON_THE_TABLE) as pilot:
-        await answered(pilot, key("check_compare"), str(tmp_path / "old.json"))
-        await until(pilot, lambda: is_open(pilot, Ask))
-        await until_shown(pilot, "Another GPU")
-        await pilot.press(answer)
-        await until(pilot, lambda: not state(pilot).busy and (answer == "n" or state(pilot).comparison is not None))
-        assert (state(pilot).comparison is not None) is (answer == "y")
 
 
 # The whole of it, on a simulated GPU.
@@ -666,7 +601,7 @@ async def test_a_real_check_of_the_simulated_gpu_finds_its_stall(monkeypatch: py
         assert matrix_view is not None
         assert not state(pilot).failed
         assert matrix_view.matrix.simulated
-        assert matrix_view.worst(False, ("spin", "alloc-async")) == ("d2d@secondary", "spin")
+        assert matrix_view.worst == ("d2d@secondary", "spin")
         await until_shown(pilot, "SIMULATED")
 
 
@@ -729,35 +664,6 @@ def test_a_second_gpu_comes_along_only_when_it_is_wanted_and_nobody_computes_the
         source.close()
 
 
-@pytest.fixture(name="no_known_check")
-def _no_known_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a saved check nor a reference."""
-    monkeypatch.setattr("stallscope.tui.matrix.controller.known_check", lambda *_: None)
-
-
-async def test_without_a_saved_check_the_nearest_reference_is_shown_and_marked() -> None:
-    async with looking() as pilot:
-        await until_shown(pilot, "REFERENCE")
-        text = shown(pilot)
-        assert "h200-580.159.04: NVIDIA H200, driver 580.159.04" in text
-        assert "Of other machines, not measured now." in text
-        # No key runs one beside a recording.
-        assert "r runs a check" not in text
-        for words in ("starved in 1 of 2 checks", "because  of d2h-pageable-warm:", "quiet for all: nvml-poll"):
-            await until_shown(pilot, words)
-        # It is no check, so it can neither be saved nor compared.
-        for name in ("check_save", "check_compare"):
-            await pilot.press(key(name))
-            await until_shown(pilot, "no check yet")
-        await pilot.press("enter")
-        await until(pilot, lambda: is_open(pilot, CellScreen))
-        await until_shown(pilot, "On other machines")
-        await pilot.press("escape")
-        await until(pilot, lambda: is_open(pilot, MatrixScreen))
-        pilot.app.screen.controller.state = MatrixState(MatrixView.of(screen_example()))  # type: ignore[attr-defined]
-        await until_shown(pilot, "with aggressor")
-
-
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
 async def test_the_check_that_was_saved_last_is_shown_and_marked(tmp_path: Path, size: tuple[int, int]) -> None:
     file = tmp_path / "last.json"
@@ -771,35 +677,4 @@ async def test_the_check_that_was_saved_last_is_shown_and_marked(tmp_path: Path,
         assert pilot.app.screen.controller.state.origin == str(file)  # type: ignore[attr-defined]
     file.unlink()
     async with looking(size=size) as pilot:
-        await until_shown(pilot, "REFERENCE")
-
-
-async def test_what_is_measured_takes_the_place_of_what_was_known() -> None:
-    async with live(ScriptedCheck()) as pilot:
-        await until_shown(pilot, "REFERENCE")
-        await until_shown(pilot, "r runs a check of this machine.")
-        await pilot.press("r", "down", "enter")
-        await until_shown(pilot, "not saved")
-        assert "REFERENCE" not in shown(pilot)
-
-
-def test_a_gpu_without_a_reference_gets_that_of_another_model() -> None:
-    for gpu in ("NVIDIA H100 80GB HBM3", "Tesla V100-PCIE-32GB", None):
-        found = reference_choice.nearest(gpu, "580.1")
-        assert found is not None
-        assert found.gpu == "NVIDIA H200"
-
-
-def test_every_cell_of_a_reference_has_the_state_of_most_of_its_checks() -> None:
-    reference = reference_choice.shipped("h200-580.159.04")
-    view = reference_view(reference)
-    for key, cell in reference.by_place.items():
-        if key[1] == QUIET:
-            continue
-        if cell.stalls is not None:
-            kind = view.figures[key].kind
-            assert (kind in (VerdictKind.STALLED, VerdictKind.STARVED)) == cell.stalls, key
-    stalls = view.figures["d2d@secondary", "spin"]
-    assert stalls.kind is VerdictKind.STALLED
-    low, high = reference.by_place["d2d@secondary", "spin"].ratios[Phase.WAIT][Quantile.P50]
-    assert low <= stalls.parts[Phase.WAIT].ratios[Quantile.P50].ratio <= high
+        await until_shown(pilot, "opens a saved check")

@@ -29,7 +29,7 @@ from factories.waiting import LIMIT_S
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.machine.gpu_process_reader import GpuProcessReader
 from stallprobes.machine.gpu_processes import GpuProcessList
-from stallscope.tui.actions import PROCESSES_ACTIONS
+from stallscope.tui.actions import SCREENS
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.help import Help
@@ -372,7 +372,7 @@ async def test_without_a_process_the_key_bar_names_no_key_that_attaches_one(mach
 
 
 async def test_every_action_has_a_method() -> None:
-    for action in PROCESSES_ACTIONS:
+    for action in SCREENS["processes"]:
         *namespace, method = action.call.partition("(")[0].split(".")
         assert callable(getattr(StallscopeApp if namespace else ProcessesScreen, f"action_{method}"))
 

@@ -29,9 +29,9 @@ from stallprobes.watch.live.live_view import WatchedProgram, WatchRow, WatchRowK
 from stallprobes.watch.live.recording import RecordedWatch, WatchRecording
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallscope.report.columns import display_width
-from stallscope.tui.actions import WATCH_ACTIONS
+from stallscope.tui.actions import SCREENS
 from stallscope.tui.app import StallscopeApp
-from stallscope.tui.common.dialog import Ask
+from stallscope.tui.common.dialog import Ask, TextDialog
 from stallscope.tui.common.help import Help
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.pane_program import PaneProgram
@@ -41,7 +41,7 @@ from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.watch.beside_panel import BesidePanel, BesideView
 from stallscope.tui.watch.call_table import CallTableView, WatchTable, thread_labels
 from stallscope.tui.watch.division_panel import DivisionPanel
-from stallscope.tui.watch.explain_call import ExplainCall, frames_text
+from stallscope.tui.watch.explain_call import frames_text
 from stallscope.tui.watch.header import WatchHeader
 from stallscope.tui.watch.kernel_table import KernelTable
 from stallscope.tui.watch.panels import SlowCallLog
@@ -127,10 +127,10 @@ async def test_too_small_says_so(recorded: Path) -> None:
 
 
 async def test_every_action_has_a_method_and_keys_of_its_own(recorded: Path) -> None:
-    for action in WATCH_ACTIONS:
+    for action in SCREENS["watch"]:
         *namespace, method = action.call.partition("(")[0].split(".")
         assert callable(getattr(StallscopeApp if namespace else WatchScreen, f"action_{method}"))
-    keys = [key for action in WATCH_ACTIONS for key in action.keys.split(",")]
+    keys = [key for action in SCREENS["watch"] for key in action.keys.split(",")]
     assert len(keys) == len(set(keys))
 
 
@@ -148,9 +148,9 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
         await pilot.press("w")
         assert screen.state.selected == keys[0]
         await pilot.press("down", "e")
-        await until(pilot, lambda: is_open(pilot, ExplainCall))
+        await until(pilot, lambda: is_open(pilot, TextDialog))
         dialog = pilot.app.screen
-        assert isinstance(dialog, ExplainCall)
+        assert isinstance(dialog, TextDialog)
         text = dialog_text(dialog)
         assert "took 5.00 ms in each of 30 calls, the last one because of GPU work in front of it: add" in text
         assert "What helps" in text
@@ -182,9 +182,9 @@ async def test_a_line_of_the_program_is_selected_and_explained(recorded: Path) -
         assert panel.view.selected == screen.state.selected == shown.key
         assert screen.query_one(WatchTable).view.selected is None
         await pilot.press("enter")
-        await until(pilot, lambda: is_open(pilot, ExplainCall))
+        await until(pilot, lambda: is_open(pilot, TextDialog))
         dialog = pilot.app.screen
-        assert isinstance(dialog, ExplainCall)
+        assert isinstance(dialog, TextDialog)
         text = dialog_text(dialog)
         assert place_text(shown.line, shown.process) in text.splitlines()[0]
         for title in ("What it costs", "What helps", "Call stack with most of it", "Its sequence"):
@@ -196,7 +196,7 @@ async def test_a_line_of_the_program_is_selected_and_explained(recorded: Path) -
         await pilot.click(offset=(10, first))
         assert screen.state.selected == panel.view.program_lines[0].key
         await pilot.click(offset=(10, first))
-        await until(pilot, lambda: is_open(pilot, ExplainCall))
+        await until(pilot, lambda: is_open(pilot, TextDialog))
 
 
 async def test_a_click_selects_a_row_and_a_slow_call_is_explained(recorded: Path) -> None:
@@ -205,7 +205,7 @@ async def test_a_click_selects_a_row_and_a_slow_call_is_explained(recorded: Path
         await pilot.click(WatchTable, offset=(10, 2))
         assert screen.state.selected == table.view.rows[1].key
         await pilot.click("#slow", offset=(30, 3))
-        await until(pilot, lambda: is_open(pilot, ExplainCall))
+        await until(pilot, lambda: is_open(pilot, TextDialog))
 
 
 async def test_a_replay_is_paused_and_moved_in(recorded: Path) -> None:
@@ -247,7 +247,7 @@ async def test_text_of_programs_and_of_their_output_is_never_shown_raw(recorded:
         assert not forbidden(text)
         assert "\ufffd" in text
         await pilot.press("e")
-        await until(pilot, lambda: is_open(pilot, ExplainCall))
+        await until(pilot, lambda: is_open(pilot, TextDialog))
         assert not forbidden(text_of(await settled(pilot)))
 
 

@@ -9,7 +9,7 @@ import stallprobes
 from factories.recordings import WALL_S
 from factories.simulated_machine import CALL, WAIT, machine, p50_us, program_probe
 from factories.virtual_session import virtual_sessions
-from stallprobes.catalog import Placement, entries, size_of
+from stallprobes.catalog import Placement, entries
 from stallprobes.model import Context, Op, Process, Word
 from stallprobes.patterns.naming import parse_probe, probe_name
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
@@ -18,7 +18,6 @@ from stallprobes.recording.recording import Recording
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.delay import DelayCause, delays_of_call
 from stallprobes.traces.engine_gaps import foreign_gaps
-from stallscope.tui import probe_sets
 
 
 def test_a_kernel_of_a_second_process_delays_as_one_of_a_second_context_does() -> None:
@@ -115,10 +114,3 @@ def test_a_recorded_probe_keeps_its_process(tmp_path: Path) -> None:
     replayed = next(iter(Recording(file).play()))
     found = [probe.program.process for probe in replayed.probe_set.probes]
     assert found == [Process.ENGINE, Process.SECOND, Process.ENGINE]
-
-
-def test_the_copy_size_of_a_probe_there_can_be_changed_on_the_screen() -> None:
-    changed = probe_sets.resized(parse_probe("d2d@second-process"), 4096)
-    assert changed is not None
-    assert size_of(changed) == 4096
-    assert changed.program.process is Process.SECOND

@@ -104,6 +104,8 @@ def data_files() -> Iterator[Prose]:
     for path in (ROOT / "app" / "stallscope" / "cli" / "fleet").iterdir():
         if path.is_file() and path.suffix != ".py":
             yield str(path.relative_to(ROOT)), 1, path.read_text(encoding="utf-8")
+    for path in (ROOT / "app").rglob("*.txt"):
+        yield str(path.relative_to(ROOT)), 1, path.read_text(encoding="utf-8")
     for path in (ROOT / "app").rglob("*.js"):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             for literal in re.findall(r"\"[^\"]*\"|'[^']*'|`[^`]*`|//.*", line):

@@ -6,7 +6,6 @@ functions import the catalogue and the patterns, which load quickly, and nothing
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,10 @@ FILE_TYPE = "file"
 # Value of two options: --reference none compares with no reference, and --fail-on none lets no result count as a
 # failure.
 NONE = "none"
+# Word for all names of a kind.
+ALL = "all"
+# Completion of a value, as click calls it.
+Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
 def files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -29,46 +32,66 @@ def files(_context: click.Context, _parameter: click.Parameter, incomplete: str)
     return [CompletionItem(incomplete, type=FILE_TYPE)]
 
 
-def patterns(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Patterns."""
-    return items(incomplete, _pattern_titles())
+def _one_of(words: Callable[[], Mapping[str, str]]) -> Completer:
+    """The completion of one of ``words``, which have their titles."""
+    return lambda _context, _parameter, incomplete: items(incomplete, words())
 
 
-def patterns_and_probes(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Patterns and probes, without a place."""
-    return items(incomplete, {**_pattern_titles(), **_probe_titles()})
-
-
-def run_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Arguments of ``run``: ``all``, patterns, and probes with their places."""
-    from stallprobes.patterns import naming
-
-    words = {**_pattern_titles(), naming.ALL: "every pattern", **_probe_titles(), **_placements(incomplete)}
-    return items(incomplete, words)
-
-
-def beside(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Aggressors that may run beside a watched program, in a list that is separated with commas."""
-    from stallprobes.catalog import beside_programs, entries
-    from stallprobes.patterns import naming
-
-    begun, _, last = incomplete.rpartition(",")
-    words = {name: entries()[name].title for name in beside_programs()}
-    return _list_items(begun, last, {naming.ALL: "every one of them", **words})
-
-
-def probes_of(role: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Probes of ``role`` with their places, in a list that is separated with commas."""
+def _list_of(words: Callable[[], Mapping[str, str]]) -> Completer:
+    """The completion of a list of ``words``, separated with commas, without those that it has already."""
 
     def complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from stallprobes.catalog import entries
-        from stallprobes.patterns import naming
-
-        begun, _, last = incomplete.rpartition(",")
-        words = {entry.name: entry.title for entry in entries().values() if entry.role == role}
-        return _list_items(begun, last, {naming.ALL: "every one of the default check", **words, **_placements(last)})
+        begun, comma, _ = incomplete.rpartition(",")
+        left = {word: title for word, title in words().items() if word not in begun.split(",")}
+        return items(incomplete, {f"{begun}{comma}{word}": title for word, title in left.items()})
 
     return complete
+
+
+def _pattern_titles() -> dict[str, str]:
+    from stallprobes.patterns import patterns as known
+
+    return {pattern.name: pattern.title for pattern in known().values()}
+
+
+def _probe_titles(role: str | None = None) -> dict[str, str]:
+    from stallprobes.catalog import entries
+
+    return {entry.name: entry.title for entry in entries().values() if role is None or entry.role == role}
+
+
+def _beside_titles() -> dict[str, str]:
+    from stallprobes.catalog import beside_programs
+
+    return {ALL: "every one of them", **{name: _probe_titles()[name] for name in beside_programs()}}
+
+
+def _languages() -> dict[str, str]:
+    from stallprobes.patterns.remedy_code import CodeLanguage
+
+    return {language: language.label for language in CodeLanguage}
+
+
+# Patterns.
+patterns = _one_of(_pattern_titles)
+# Patterns and probes, without a place.
+patterns_and_probes = _one_of(lambda: {**_pattern_titles(), **_probe_titles()})
+# Arguments of ``run``: ``all``, patterns, and probes, without a place.
+run_names = _one_of(lambda: {**_pattern_titles(), ALL: "every pattern", **_probe_titles()})
+# Aggressors that may run beside a watched program.
+beside = _list_of(_beside_titles)
+# Languages of remedies as code.
+languages = _one_of(_languages)
+
+
+def probes_of(role: str) -> Completer:
+    """Probes of ``role``, in a list."""
+    return _list_of(lambda: {ALL: "every one of the default check", **_probe_titles(role)})
+
+
+def failures(results: Sequence[str]) -> Completer:
+    """``results``, the results of a check that may count as failures, in a list."""
+    return _list_of(lambda: dict.fromkeys((*results, NONE), ""))
 
 
 def variants(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -95,78 +118,12 @@ def profiles(context: click.Context, parameter: click.Parameter, incomplete: str
     return [*profiles, *others]
 
 
-def simulation_settings(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Parameters of the simulated GPU, each with ``=``, and with its section where it needs one."""
-    from stallprobes.engine.sim import profile
-
-    name = context.params.get("sim")
-    settings = profile.settable(name if name in profile.names() else None)
-    short = Counter(full.partition(".")[2] for full, _, _ in settings)
-    words = {}
-    for full, value, what in settings:
-        last = full.partition(".")[2]
-        key = last if "." not in incomplete and short[last] == 1 else full
-        words[f"{key}="] = f"{what}: {value}"
-    return items(incomplete, words)
-
-
 def references(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Files, references in the package, and ``none``."""
     from stallprobes.matrix import references
 
     words = {**dict.fromkeys(references.names(), ""), NONE: "no reference"}
     return [*files(context, parameter, incomplete), *items(incomplete, words)]
-
-
-def failures(results: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Completion of ``results``, the results of a check that may count as failures, in a list with commas."""
-
-    def complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        begun, _, last = incomplete.rpartition(",")
-        return _list_items(begun, last, dict.fromkeys(results if begun else (*results, NONE), ""))
-
-    return complete
-
-
-def languages(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Languages of remedies as code."""
-    from stallprobes.patterns.remedy_code import CodeLanguage
-
-    return items(incomplete, {language: language.label for language in CodeLanguage})
-
-
-def _list_items(begun: str, last: str, words: Mapping[str, str]) -> list[CompletionItem]:
-    """Items for the ``last`` word of a list, without the items in the earlier part ``begun``."""
-    there = begun.split(",") if begun else []
-    prefix = f"{begun}," if begun else ""
-    left = {prefix + word: title for word, title in words.items() if word not in there}
-    return items(prefix + last, left)
-
-
-def _placements(incomplete: str) -> dict[str, str]:
-    """The probe in ``incomplete`` with each context and each stream that can follow."""
-    from stallprobes.catalog import entries
-    from stallprobes.patterns import naming
-
-    placed, slash, _ = incomplete.partition("/")
-    entry, at, context = placed.partition("@")
-    if naming.entry_name(entry) not in entries():
-        return {}
-    if slash and (not at or context in naming.CONTEXTS):
-        return {f"{placed}/{stream}": "stream" for stream in naming.STREAMS}
-    return {f"{entry}@{name}": "context" for name in naming.CONTEXTS} if at else {}
-
-
-def _pattern_titles() -> dict[str, str]:
-    from stallprobes.patterns import patterns as known
-
-    return {pattern.name: pattern.title for pattern in known().values()}
-
-
-def _probe_titles() -> dict[str, str]:
-    from stallprobes.catalog import entries
-
-    return {entry.name: entry.title for entry in entries().values()}
 
 
 def items(incomplete: str, words: Mapping[str, str]) -> list[CompletionItem]:

@@ -33,11 +33,7 @@ class ChosenEngine:
 
 
 def choose_engine(
-    options: Options,
-    count: int,
-    allow_shared: bool,
-    progress: Progress,
-    survey: Callable[[], Survey] | None = None,
+    options: Options, count: int, allow_shared: bool, progress: Progress, survey: Callable[[], Survey] | None = None
 ) -> ChosenEngine:
     """The engine for ``options``: an engine of their simulated GPU, else with ``count`` GPUs from ``choose_gpus``."""
     if options.profile is not None:
@@ -49,11 +45,7 @@ def choose_engine(
 
 
 def choose_gpus(
-    spec: str | None,
-    count: int,
-    allow_shared: bool,
-    progress: Progress,
-    survey: Callable[[], Survey] | None = None,
+    spec: str | None, count: int, allow_shared: bool, progress: Progress, survey: Callable[[], Survey] | None = None
 ) -> tuple[tuple[Gpu, ...], Survey]:
     """At least ``count`` GPUs, the ones of ``spec`` first, and their survey.
 

@@ -171,7 +171,6 @@ def simulation(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--sim-set",
         multiple=True,
-        shell_complete=completers.simulation_settings,
         metavar="KEY=VALUE",
         help="Override one profile parameter; repeatable. Example: timeslice_us=4000. "
         "`stallscope list --sim` lists the parameters.",
@@ -250,8 +249,7 @@ full = click.option(
     "machine's fingerprint.",
 )
 save = output_file(
-    "--save",
-    help="Save the check for show, compare and merge; compressed with gzip if FILE ends in .gz.",
+    "--save", help="Save the check for show, compare and merge; compressed with gzip if FILE ends in .gz."
 )
 html = output_file("--html", help="Write a self-contained HTML page.")
 csv = output_file(

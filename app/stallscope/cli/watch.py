@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -100,15 +100,6 @@ class WatchArguments:
         return self.listed and (self.headless or self.as_json or bool(self.no_screen))
 
 
-class _Rule(NamedTuple):
-    """Under a condition none of ``options`` may be given: the first of them is the ``option`` of the sentence."""
-
-    condition: Callable[[WatchArguments], object]
-    options: Collection[str]
-    sentence: str
-    see_help: bool = True
-
-
 # Options with which watch starts no program. Each of these options excludes the others.
 _MODES = ("--print-env", "--attach", "--pid")
 # Options of the report. A command without a report on a program refuses these options, for example --print-env.
@@ -125,75 +116,75 @@ _RUNNING = ("--seconds", "--children")
 # Options of aggressors beside the program. They are refused where no program is watched, or where the program's work on
 # the GPU, and with it its GPU, is not known.
 _BESIDE = (BESIDE, "--allow-shared")
-# Rules for the arguments; the first broken rule is reported.
-_RULES = (
-    _Rule(lambda given: given.print_env, _MODES[1:], "{option} and --print-env exclude each other"),
-    _Rule(lambda given: given.attach, ("--pid",), "{option} and --attach exclude each other"),
-    _Rule(lambda given: not given.print_env, ("--asleep",), "{option} is for --print-env"),
-    _Rule(
+# Rules for the arguments: a condition, the options that may not be given then, and the sentence; its ``option`` is the
+# first that is given all the same. The first broken rule is reported.
+_RULES: tuple[tuple[Callable[[WatchArguments], object], Collection[str], str], ...] = (
+    (lambda given: given.print_env, _MODES[1:], "{option} and --print-env exclude each other"),
+    (lambda given: given.attach, ("--pid",), "{option} and --attach exclude each other"),
+    (lambda given: not given.print_env, ("--asleep",), "{option} is for --print-env"),
+    (
         lambda given: given.asleep,
         (*_RECORDING, *_STARTED, *_RUNNING),
         "{option} is for the recording, which --pid begins; give it to --pid",
     ),
-    _Rule(lambda given: given.pid is None and not given.listed, _RUNNING, "{option} is for --pid"),
-    _Rule(lambda given: given.program, _MODES, "{option} starts nothing, so it takes no PROGRAM"),
-    _Rule(lambda given: given.pid, (OUTPUT,), "{option} is for a program that watch starts; --pid starts nothing"),
-    _Rule(
+    (lambda given: given.pid is None and not given.listed, _RUNNING, "{option} is for --pid"),
+    (lambda given: given.program, _MODES, "{option} starts nothing, so it takes no PROGRAM"),
+    (lambda given: given.pid, (OUTPUT,), "{option} is for a program that watch starts; --pid starts nothing"),
+    (
         lambda given: given.pid,
         ("--yield-to-profiler",),
         "{option} takes effect when a program starts; --pid starts nothing",
     ),
-    _Rule(
+    (
         lambda given: given.attach,
         _RECORDING,
         "{option} is for the recording, which --attach only reads; give it to --print-env",
     ),
-    _Rule(lambda given: given.attach, _STARTED, "{option} is for a program that watch starts; --attach starts nothing"),
-    _Rule(
+    (lambda given: given.attach, _STARTED, "{option} is for a program that watch starts; --attach starts nothing"),
+    (
         lambda given: given.print_env,
         _STARTED,
         "{option} is for a program that watch starts; --print-env starts nothing",
     ),
-    _Rule(lambda given: given.print_env, _REPORT, "{option} is for the report; give it to --attach"),
-    _Rule(
+    (lambda given: given.print_env, _REPORT, "{option} is for the report; give it to --attach"),
+    (
         lambda given: given.listed,
         ("--yield-to-profiler", OUTPUT),
         "{option} is for a program that watch starts, and PROGRAM... is missing",
     ),
     # A script that passes an empty PROGRAM must get an error, not the list of processes in place of a report.
-    _Rule(
+    (
         lambda given: given.printed,
         (JSON,),
         "PROGRAM... is missing: {option} is for the report of a program; without FILE it is for the list",
     ),
-    _Rule(
+    (
         lambda given: given.printed,
         (*_REPORT, *_RECORDING, OUTPUT, *_RUNNING),
         "PROGRAM... is missing: {option} is for the report of a program",
     ),
-    _Rule(lambda given: not given.program, ("--repeat",), "{option} is for a program that watch starts"),
-    _Rule(lambda given: given.save is None, ("--repeat",), "{option} needs --save FILE for the runs"),
-    _Rule(
+    (lambda given: not given.program, ("--repeat",), "{option} is for a program that watch starts"),
+    (lambda given: given.save is None, ("--repeat",), "{option} needs --save FILE for the runs"),
+    (
         lambda given: given.repeat is not None,
         (JSON, RECORD, TRACE, OUTPUT, BESIDE),
         "{option} is for one run; with --repeat use --save",
     ),
-    _Rule(
+    (
         lambda given: given.attach or given.print_env or given.printed,
         _BESIDE,
         "{option} is for a program that watch starts, or --pid",
     ),
-    _Rule(
+    (
         lambda given: given.beside,
         (SAVE, "--repeat"),
         "{option} is for runs to compare; with --beside, aggressors make a run another one",
     ),
-    _Rule(lambda given: given.calls_only, _BESIDE, "{option} needs records of the GPU's work: leave out --calls-only"),
-    _Rule(
+    (lambda given: given.calls_only, _BESIDE, "{option} needs records of the GPU's work: leave out --calls-only"),
+    (
         lambda given: given.headless,
         (OUTPUT,),
         "{option} is for the screen; with --headless redirect the program's output",
-        see_help=False,
     ),
 )
 
@@ -292,8 +283,7 @@ class WatchCommand(MeasuringCommand):
 )
 @click.option("--headless", is_flag=True, help="Open no screen: the program has the terminal, as without watch.")
 @options.output_file(
-    OUTPUT,
-    help="With the screen: write the program's output to FILE instead of a pane of the screen.",
+    OUTPUT, help="With the screen: write the program's output to FILE instead of a pane of the screen."
 )
 @options.output_file(
     RECORD,
@@ -306,8 +296,7 @@ class WatchCommand(MeasuringCommand):
     "gzip if FILE ends in .gz.",
 )
 @options.output_file(
-    SAVE,
-    help="Append the report to FILE, compressed, for stallscope compare; a file holds several runs.",
+    SAVE, help="Append the report to FILE, compressed, for stallscope compare; a file holds several runs."
 )
 @click.option(
     "--repeat",
@@ -498,10 +487,9 @@ def _check(arguments: WatchArguments, see_help: str) -> None:
     # The list of processes is JSON too.
     listed_json = arguments.listed and arguments.as_json
     given = [option for option in arguments.given if option != JSON or not listed_json]
-    for rule in _RULES:
-        broken = [option for option in given if option in rule.options] if rule.condition(arguments) else []
-        if broken:
-            raise _failed(rule.sentence.format(option=broken[0]) + see_help * rule.see_help)
+    for condition, refused, sentence in _RULES:
+        if condition(arguments) and (broken := [option for option in given if option in refused]):
+            raise _failed(sentence.format(option=broken[0]) + see_help)
 
 
 def _check_files(arguments: WatchArguments) -> None:

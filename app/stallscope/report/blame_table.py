@@ -5,29 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from stallprobes.units import duration_ns, times
-from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame, Interval
+from stallprobes.verdicts.blame import Blame, BlameOutcome, Conclusion, FigureBlame, Interval
 from stallscope.report.columns import wrapped
 from stallscope.report.table import Run, Table, TableCell, TableColumn, TableHeading, TableRow
 
-# Width (columns) of a full bar in the table of blame (an experiment that finds which aggressor causes a stall).
-BAR_WIDTH = 6
-# Glyph of a bar whose width rounds to 0 columns.
-_NO_BAR = "▏"
 # Sort order of the figures (latencies of victims) in the table of blame: by outcome, then the largest ratio first.
 _ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
-# Forms of the table of blame, the widest first: whether delays have bars, and whether shares have bars. The table has
-# the first form that fits the terminal. If no form fits, the text in the last form is folded.
-_FORMS = ((True, True), (False, True), (False, False))
-# Columns of the table of blame. The columns of bars are left out if no row has a bar.
+# Columns of the table of blame.
 _COLUMNS = (
     TableColumn("", whole=True),
     TableColumn("alone", right=True),
-    TableColumn("", optional=True),
     TableColumn("without", right=True),
-    TableColumn("", optional=True),
     TableColumn("share", right=True),
     TableColumn("95 %", whole=True),
-    TableColumn("", optional=True),
     TableColumn(""),
 )
 
@@ -49,34 +39,22 @@ def blame_lines(blame: Blame, width: int, printed: Callable[[str], str] = str) -
     if not blame.figures:
         lines += sentence("Too few calls to conclude.", "warn")
     if figures:
-        tables = [Table(_COLUMNS, [*_rows(figures, *form)], printed) for form in _FORMS]
-        table = next((table for table in tables if table.natural_width <= width), tables[-1])
+        table = Table(_COLUMNS, [*_rows(figures)], printed)
         lines += table.lines(width) or table.stacked(width)
     quiet = [victim for victim in blame.victims if not blame.main_figures(victim)]
     return lines + (sentence(f"{', '.join(quiet)}: none of them") if quiet else [])
 
 
-def _rows(figures: Sequence[FigureBlame], delay_bars: bool, share_bars: bool) -> Iterator[TableRow]:
-    def row(figure: FigureBlame, part: AggressorBlame) -> TableRow:
-        alone, without = (delay_bar(figure, ns) if delay_bars else ("", "") for ns in (part.alone_ns, part.without_ns))
-        share, interval = share_texts(part.share)
-        return (
-            f" {part.aggressor}",
-            duration_ns(part.alone_ns),
-            TableCell(*alone),
-            duration_ns(part.without_ns),
-            TableCell(*without),
-            share,
-            TableCell(interval, "dim"),
-            TableCell(share_bar(part.share) if share_bars else "", "accent"),
-            TableCell(part.conclusion.text, part.conclusion.style),
-        )
-
+def _rows(figures: Sequence[FigureBlame]) -> Iterator[TableRow]:
     for figure in figures:
         change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}, {times(figure.ratio)}"
         channel = f"{figure.channel.in_sentence} {figure.quantile}"
         yield TableHeading(f"{figure.probe}: {channel} {change}, {because_of(figure)}")
-        yield from (row(figure, part) for part in figure.aggressors)
+        for part in figure.aggressors:
+            share, interval = share_texts(part.share)
+            conclusion = TableCell(part.conclusion.text, part.conclusion.style)
+            latencies = duration_ns(part.alone_ns), duration_ns(part.without_ns)
+            yield (f" {part.aggressor}", *latencies, share, TableCell(interval, "dim"), conclusion)
 
 
 def because_of(figure: FigureBlame) -> str:
@@ -99,26 +77,6 @@ def because_of(figure: FigureBlame) -> str:
         return "undecided"
     longer = names(Conclusion.CONTRIBUTING)
     return f"longer with {longer}" if longer else "none of them"
-
-
-def delay_bar(figure: FigureBlame, ns: float | None) -> Run:
-    """Bar of the share of the delay of ``figure`` at ``ns``: none as with all off, the whole bar as with all on."""
-    if ns is None:
-        return "", ""
-    # With all on a masked stall is not slow.
-    values = [value for part in figure.aggressors for value in (part.alone_ns, part.without_ns) if value is not None]
-    full_ns = max([figure.on_ns, *values]) if figure.outcome is BlameOutcome.MASKED else figure.on_ns
-    delay_ns = full_ns - figure.off_ns
-    share = 0.0 if delay_ns <= 0 else min(max((ns - figure.off_ns) / delay_ns, 0.0), 1.0)
-    return "█" * round(BAR_WIDTH * share) or _NO_BAR, "bad" if share >= 0.5 else "dim"
-
-
-def share_bar(share: Interval | None) -> str:
-    """The interval of a share: solid up to its lower bound, light up to its upper one."""
-    if share is None:
-        return ""
-    low, high = (round(BAR_WIDTH * min(max(end, 0.0), 1.0)) for end in (share.low, share.high))
-    return "█" * low + "░" * (high - low) or _NO_BAR
 
 
 def share_texts(share: Interval | None) -> tuple[str, str]:

@@ -82,11 +82,7 @@ def write_pattern(out: TextWriter, pattern: Pattern, language: CodeLanguage = DE
     """Write the common part of a pattern, the remedies as code in ``language``, then each variant."""
     out.paragraph(pattern.name, style="strong")
     out.paragraph(pattern.title)
-    for title, text in (
-        ("What you will see", pattern.see),
-        ("Why", pattern.why),
-        ("Remedy", pattern.remedy),
-    ):
+    for title, text in (("What you will see", pattern.see), ("Why", pattern.why), ("Remedy", pattern.remedy)):
         _section(out, title, text)
     remedy_text.write_code(out, pattern, language)
     _section(out, "Where it was reported", pattern.reported)

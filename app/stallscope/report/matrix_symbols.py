@@ -56,12 +56,7 @@ def write(out: TextWriter, matrix: Matrix) -> None:
 
 
 def _block(
-    out: TextWriter,
-    matrix: Matrix,
-    victims: Sequence[str],
-    aggressors: Sequence[str],
-    names: int,
-    whole: bool,
+    out: TextWriter, matrix: Matrix, victims: Sequence[str], aggressors: Sequence[str], names: int, whole: bool
 ) -> None:
     places = [names + _STEP * number for number in range(len(victims))]
     for head in _heads([out.printed(name) for name in victims], places, out.width):

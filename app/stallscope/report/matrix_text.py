@@ -171,12 +171,7 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
 
 
 def _block(
-    out: TextWriter,
-    matrix: Matrix,
-    victims: Sequence[str],
-    columns: Sequence[str],
-    shown: _ShownCell,
-    names: int,
+    out: TextWriter, matrix: Matrix, victims: Sequence[str], columns: Sequence[str], shown: _ShownCell, names: int
 ) -> None:
     lines = _heads(victims)
     if findings.has_quiet(matrix):

@@ -100,62 +100,31 @@ _STATUS_STYLES = {"unsupported": "warn", "invalid": "bad"}
 
 
 def _latencies(out: TextWriter, variants: Sequence[RunVariant], phases: Sequence[Phase]) -> None:
-    """The table of latencies: a line for each probe, or one for each of its phases where that is too wide."""
+    """The table of latencies: a line for each phase of each probe."""
     if not any(variant.probes for variant in variants):
         return
     out.line()
-    columns = (
-        *(TableColumn(name) for name in ("variant", "probe", "where", "state")),
-        TableColumn("calls", right=True),
-        *(
-            TableColumn(title, right=True, unit="µs")
-            for phase in phases
-            for title in (f"{phase.traits.word} p50", "p99", "max")
-        ),
-        *_LAST_COLUMNS,
-    )
-    if out.fitting_table(columns, [row for variant in variants for row in _wide_rows(variant, phases)]):
-        return
     beside, below = (
-        [row for variant in variants for row in _narrow_rows(variant, phases, below=below)] for below in (False, True)
+        [row for variant in variants for row in _rows(variant, phases, below=below)] for below in (False, True)
     )
-    if not out.fitting_table(_NARROW_COLUMNS, beside):
-        out.table(_NARROW_COLUMNS, below)
+    if not out.fitting_table(_COLUMNS, beside):
+        out.table(_COLUMNS, below)
 
 
-# Last columns of the table of latencies, the same in the table's wide and narrow forms.
-_LAST_COLUMNS = (TableColumn("×\nbaseline", right=True), TableColumn("in flight", right=True, optional=True))
-# Columns of the table of latencies on a narrow terminal, where each phase has a line of its own.
-_NARROW_COLUMNS = (
+# Columns of the table of latencies.
+_COLUMNS = (
     TableColumn("probe"),
     TableColumn("where", optional=True),
     TableColumn("state"),
     TableColumn("calls", right=True),
     TableColumn("phase"),
     *(TableColumn(title, right=True, unit="µs") for title in ("p50", "p99", "max")),
-    *_LAST_COLUMNS,
+    TableColumn("×\nbaseline", right=True),
+    TableColumn("in flight", right=True, optional=True),
 )
 
 
-def _wide_rows(variant: RunVariant, phases: Sequence[Phase]) -> Iterator[TableRow]:
-    if variant.status == "unsupported" or not variant.probes:
-        empty = [""] * (1 + 3 * len(phases) + len(_LAST_COLUMNS))
-        yield (variant.variant, "", "", TableCell(variant.status, _STATUS_STYLES.get(variant.status, "")), *empty)
-        return
-    for number, (name, probe, latencies, calls) in enumerate(_shown(variant.probes)):
-        mark = "" if probe.role is Role.VICTIM else "dim"
-        figures = [in_us(ns) for phase in phases for ns in _figures(latencies.get(phase))]
-        yield (
-            "" if number else variant.variant,
-            *(TableCell(text, mark) for text in (name, _where(probe))),
-            TableCell(probe.state, _style(probe)),
-            *(TableCell(text, mark) for text in (format_count(calls), *figures)),
-            _worst(variant, probe),
-            TableCell(_in_flight(probe), mark),
-        )
-
-
-def _narrow_rows(variant: RunVariant, phases: Sequence[Phase], *, below: bool) -> Iterator[TableRow]:
+def _rows(variant: RunVariant, phases: Sequence[Phase], *, below: bool) -> Iterator[TableRow]:
     """The rows of a variant below its name, each probe with a line for each of its phases.
 
     With ``below`` the place of a probe is below its name, else in a column of its own.

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from stallprobes.foreign_text import printable
 from stallprobes.units import duration_ns, format_count, in_ms, in_us, plural
+from stallprobes.watch import beside_text, division_text, limit_text, line_text, rank_text, sentences
 from stallprobes.watch.attribution.findings import (
     CallRow,
     CallSite,
@@ -21,48 +22,12 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.beside.result import BesideResult, BesideUnit
-from stallprobes.watch.beside_text import beside_texts, change_text, factor_text, interval_text
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.limits import Limit
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division_text import (
-    end_text,
-    kernel_text,
-    other_threads_text,
-    sharers_text,
-    shown_sequences,
-    start_up_text,
-    step_text,
-    undivided_text,
-    verdict_text,
-)
 from stallprobes.watch.gpu_sharers import LEAST_SHARE
-from stallprobes.watch.limit_text import limit_text
-from stallprobes.watch.line_text import (
-    holding_calls,
-    holding_text,
-    inner_text,
-    line_text,
-    lines_title,
-    remedy_text,
-    sequence_texts,
-    shown_lines,
-    shown_waits,
-    wait_text,
-)
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.live.live_view import alike_calls, calls_in_flight
-from stallprobes.watch.rank_text import process_words, ranks_texts
-from stallprobes.watch.sentences import (
-    attaching_text,
-    call_text,
-    cost_text,
-    headline,
-    in_flight_text,
-    loss_text,
-    no_stall_text,
-    site_text,
-)
 from stallprobes.wording.watch_wording import not_recorded, process_prefix
 from stallscope.report.columns import cut_columns, display_width
 from stallscope.report.division_bar import bar, legend
@@ -136,12 +101,7 @@ def command_title(words: Sequence[str]) -> str:
     return text if display_width(text) <= _LONGEST_TITLE else f"{cut_columns(text, _LONGEST_TITLE - 1)}…"
 
 
-def show_watch(
-    out: TextWriter,
-    findings: WatchFindings,
-    title: str,
-    full: bool = True,
-) -> None:
+def show_watch(out: TextWriter, findings: WatchFindings, title: str, full: bool = True) -> None:
     """``findings`` about the program ``title``.
 
     ``full`` adds the time lost by cause and place, the slow calls one by one, and a table of functions per thread. A
@@ -161,7 +121,7 @@ def show_watch(
     _costs(out, findings.processes, several)
     for cost in findings.attached[:_MOST_LISTED]:
         out.line()
-        out.paragraph(attaching_text(cost))
+        out.paragraph(sentences.attaching_text(cost))
     if full or not steady:
         _causes(out, findings.processes)
         _sites(out, findings.processes, several)
@@ -188,7 +148,7 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, several: boo
         out.paragraph("No process recorded a CUDA call while it was watched.")
         return
     out.paragraph(" · ".join([title, processes, duration_ns(findings.duration_ns), made]), style="strong")
-    for text in ranks_texts(findings.processes)[:_MOST_HEADLINES]:
+    for text in rank_text.ranks_texts(findings.processes)[:_MOST_HEADLINES]:
         out.paragraph(text[:1].upper() + text[1:], indent="  ", first="", style="warn")
     _divisions(out, findings.processes, several, full)
 
@@ -200,10 +160,10 @@ def _beside(out: TextWriter, beside: BesideResult) -> None:
         (
             row.aggressor,
             str(row.turns),
-            change_text(row.off.p50_ns, row.on.p50_ns),
-            change_text(row.off.p99_ns, row.on.p99_ns),
-            TableCell(factor_text(row), row.outcome.style),
-            interval_text(row),
+            beside_text.change_text(row.off.p50_ns, row.on.p50_ns),
+            beside_text.change_text(row.off.p99_ns, row.on.p99_ns),
+            TableCell(beside_text.factor_text(row), row.outcome.style),
+            beside_text.interval_text(row),
         )
         for row in beside.rows
     ]
@@ -211,7 +171,7 @@ def _beside(out: TextWriter, beside: BesideResult) -> None:
         step = "step p50" if beside.unit is BesideUnit.STEP else "from wait to wait"
         out.paragraph(f"Beside the program, {step} without → with each aggressor:", style="strong")
         out.table(_BESIDE_COLUMNS, rows)
-    for text in beside_texts(beside):
+    for text in beside_text.beside_texts(beside):
         out.paragraph(text, indent="  ", first="", style="warn" if text == beside.problem else "")
 
 
@@ -223,11 +183,11 @@ def _waiting(out: TextWriter, findings: WatchFindings, places: Sequence[_Place],
     waiting = sorted((place for place in places if place[0].lost_ns), key=lambda place: -place[0].lost_share)
     shown = [place for place in waiting if place[0].lost_share >= _LEAST_SHARE][:_MOST_HEADLINES] or waiting[:1]
     for thread, process in shown:
-        out.paragraph(process_prefix(process, several) + headline(thread), indent="  ", first="")
+        out.paragraph(process_prefix(process, several) + sentences.headline(thread), indent="  ", first="")
     if len(waiting) > len(shown):
         out.paragraph(f"{plural(len(waiting) - len(shown), 'more thread')} lost time to slow calls.", style="dim")
     if not waiting and calls and not calls_in_flight(findings):
-        out.paragraph(no_stall_text(findings.slow_limit_ns), style="good")
+        out.paragraph(sentences.no_stall_text(findings.slow_limit_ns), style="good")
 
 
 def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: bool, full: bool) -> None:
@@ -237,7 +197,7 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
     shown.sort(key=lambda process: math.inf if process.rank is None else process.rank.number)
     for process in shown[:_MOST_HEADLINES]:
         assert process.division is not None
-        sequences, others = shown_sequences(process)
+        sequences, others = division_text.shown_sequences(process)
         for number, sequence in enumerate(sequences[:_MOST_HEADLINES]):
             _sequence(out, sequence, process, process_prefix(process, several))
             _lines(out, sequence, process, *(_MOST_OF_OTHERS if number else _MOST_OF_FIRST))
@@ -245,20 +205,20 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
                 _kernels(out, sequence, full)
         for text in process.settings:
             out.paragraph(process_prefix(process, several) + text, indent="  ", first="", style="warn")
-        for holding in holding_calls(process)[:_MOST_HOLDING]:
-            text = process_prefix(process, several) + holding_text(holding, process)
+        for holding in line_text.holding_calls(process)[:_MOST_HOLDING]:
+            text = process_prefix(process, several) + line_text.holding_text(holding, process)
             out.paragraph(text, indent="  ", first="", style="warn")
         others += sum(len(each.threads) for each in sequences[_MOST_HEADLINES:])
         last = (
-            start_up_text(process.division, process.ended),
-            end_text(sequences[0]) if sequences else "",
-            other_threads_text(others),
+            division_text.start_up_text(process.division, process.ended),
+            division_text.end_text(sequences[0]) if sequences else "",
+            division_text.other_threads_text(others),
         )
         if any(last):
             out.paragraph(process_prefix(process, several) + " ".join(filter(None, last)), indent="  ", first="")
     undivided = [process for process in processes if process.division is None and process.sequences]
     for process in undivided[:_MOST_HEADLINES]:
-        if text := undivided_text(process):
+        if text := division_text.undivided_text(process):
             out.paragraph(process_prefix(process, several) + text, indent="  ", first="")
         _lines(out, process.sequences[0], process, *_MOST_OF_FIRST, process_prefix(process, several))
 
@@ -269,7 +229,7 @@ def _kernels(out: TextWriter, sequence: ProgramSequence, full: bool) -> None:
     kernels = sequence.share(Part.KERNELS, Part.BETWEEN, Part.COMMUNICATION)
     known = sequence.limit is not None and sequence.limit.limit not in (Limit.UNKNOWN, Limit.SHARED)
     least = _LEAST_LIMITED if known else _LEAST_KERNELS
-    if (kernels >= least or full) and (limit := limit_text(sequence)):
+    if (kernels >= least or full) and (limit := limit_text.limit_text(sequence)):
         out.paragraph(limit, indent="  ", first="")
     if kernels < _LEAST_KERNELS and not full:
         return
@@ -278,29 +238,24 @@ def _kernels(out: TextWriter, sequence: ProgramSequence, full: bool) -> None:
     if shown:
         out.paragraph("Kernels with most of its GPU time:", style="strong")
     for kernel in shown:
-        out.paragraph(kernel_text(kernel, sequence, full), indent="    ", first="  ")
+        out.paragraph(division_text.kernel_text(kernel, sequence, full), indent="    ", first="  ")
 
 
 def _lines(
-    out: TextWriter,
-    sequence: ProgramSequence,
-    process: ProcessFindings,
-    most: int,
-    most_waits: int,
-    prefix: str = "",
+    out: TextWriter, sequence: ProgramSequence, process: ProcessFindings, most: int, most_waits: int, prefix: str = ""
 ) -> None:
     """The first lines of a sequence that have room, each with its inner places, and each remedy once."""
-    shown = shown_lines(sequence, most)
+    shown = line_text.shown_lines(sequence, most)
     if not shown:
         return
-    out.paragraph(f"{prefix}{lines_title(sequence)}:", style="strong")
+    out.paragraph(f"{prefix}{line_text.lines_title(sequence)}:", style="strong")
     said: set[str] = set()
-    room = _ROOM_OF_LINES - out.height(step_text(sequence), "  ")
+    room = _ROOM_OF_LINES - out.height(division_text.step_text(sequence), "  ")
     for number, line in enumerate(shown):
-        remedy = remedy_text(line, process, sequence)
+        remedy = line_text.remedy_text(line, process, sequence)
         texts = (
-            (line_text(line, process, sequence), "  ", ""),
-            (inner_text(line), None, ""),
+            (line_text.line_text(line, process, sequence), "  ", ""),
+            (line_text.inner_text(line), None, ""),
             ("" if remedy in said else remedy, None, "dim"),
         )
         room -= sum(out.height(text, "    ", first) for text, first, _ in texts)
@@ -310,27 +265,26 @@ def _lines(
             if text:
                 out.paragraph(text, indent="    ", first=first, style=style)
         said.add(remedy)
-    if waits := shown_waits(sequence, most_waits):
+    if waits := line_text.shown_waits(sequence, most_waits):
         out.paragraph("Waits:", style="strong")
     for wait in waits:
-        out.paragraph(wait_text(wait, process, sequence), indent="    ", first="  ")
+        out.paragraph(line_text.wait_text(wait, process, sequence), indent="    ", first="  ")
 
 
 def _sequence(out: TextWriter, sequence: ProgramSequence, process: ProcessFindings, prefix: str) -> None:
     style = sequence.verdict.traits.style
     out.paragraph(
-        prefix + verdict_text(sequence, process), indent="  ", first="", style="" if style == "dim" else style
+        prefix + division_text.verdict_text(sequence, process),
+        indent="  ",
+        first="",
+        style="" if style == "dim" else style,
     )
     width = min(out.width, _WIDEST_BAR)
     out.runs(bar(sequence, width))
     for line in legend(sequence, width):
         out.runs(line)
-    shared = sharers_text(process) if sequence.share(Part.SHARED) >= LEAST_SHARE else ""
-    texts = (
-        *sequence_texts(sequence, process),
-        step_text(sequence),
-        shared,
-    )
+    shared = division_text.sharers_text(process) if sequence.share(Part.SHARED) >= LEAST_SHARE else ""
+    texts = (*line_text.sequence_texts(sequence, process), division_text.step_text(sequence), shared)
     out.paragraph(" ".join(filter(None, texts)), indent="  ", first="")
 
 
@@ -342,7 +296,7 @@ def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
         return
     rows = [
         (
-            loss_text(loss),
+            sentences.loss_text(loss),
             format_count(loss.calls),
             in_ms(loss.ns),
             _percent(loss.ns / total),
@@ -382,7 +336,7 @@ def _sites(out: TextWriter, processes: Sequence[ProcessFindings], several: bool)
 def _site(site: CallSite) -> str:
     function = f" ({site.function})" if site.is_copy else ""
     most = "without a known cause" if site.cause is WaitCause.UNATTRIBUTED else f"to {cause_of(site.cause).word}"
-    return f"{site_text(site)}{function}: {duration_ns(site.lost_ns)} lost, most of it {most}"
+    return f"{sentences.site_text(site)}{function}: {duration_ns(site.lost_ns)} lost, most of it {most}"
 
 
 def _slow_calls(out: TextWriter, findings: WatchFindings, several: bool) -> None:
@@ -390,7 +344,7 @@ def _slow_calls(out: TextWriter, findings: WatchFindings, several: bool) -> None
     left = f" (the slowest {_MOST_LISTED} of {format_count(len(groups))})" if len(groups) > _MOST_LISTED else ""
     texts = (
         f"{process_prefix(process, several)}at {(alike[0].begin_ns - process.began_ns) / 1e9:.3f} s: "
-        f"{call_text(alike[0], alike)}"
+        f"{sentences.call_text(alike[0], alike)}"
         for alike, process in groups[:_MOST_LISTED]
     )
     out.section(f"Slow calls{left}", texts)
@@ -400,7 +354,7 @@ def _costs(out: TextWriter, processes: Sequence[ProcessFindings], several: bool)
     """What watching cost the processes that it cost most."""
     costs = [(process.cost, process) for process in processes if process.cost is not None and process.calls]
     costs.sort(key=lambda item: -item[0].high)
-    texts = (process_prefix(process, several) + cost_text(cost) for cost, process in costs[:_MOST_HEADLINES])
+    texts = (process_prefix(process, several) + sentences.cost_text(cost) for cost, process in costs[:_MOST_HEADLINES])
     if several:
         out.section("Cost of watching", texts)
         return
@@ -412,7 +366,8 @@ def _costs(out: TextWriter, processes: Sequence[ProcessFindings], several: bool)
 def _in_flight(out: TextWriter, findings: WatchFindings, several: bool) -> None:
     calls = sorted(calls_in_flight(findings), key=lambda item: -item[0].age_ns)
     texts = (
-        process_prefix(process, several) + in_flight_text(call, process.ended) for call, process in calls[:_MOST_LISTED]
+        process_prefix(process, several) + sentences.in_flight_text(call, process.ended)
+        for call, process in calls[:_MOST_LISTED]
     )
     out.section("Calls in flight", texts)
     if len(calls) > _MOST_LISTED:
@@ -424,7 +379,7 @@ def _tables(out: TextWriter, places: Sequence[_Place], several: bool) -> None:
     used = [place for place in places if place[0].rows]
     used.sort(key=lambda place: (-place[0].lost_ns, -sum(row.total_ns for row in place[0].rows)))
     for thread, process in used[:_MOST_ROWS]:
-        where = f" of {process_words(process)}" if several else ""
+        where = f" of {rank_text.process_words(process)}" if several else ""
         name = f"Thread {thread.name} ({thread.id})" if thread.name else f"Thread {thread.id}"
         owners = f" and {plural(thread.owners - 1, 'earlier thread')}" if thread.owners > 1 else ""
         out.line()

@@ -1,4 +1,4 @@
-"""Probe sets: the initial one, a pattern's variant, one with another probe or another copy size."""
+"""Probe sets: the initial one, a pattern's variant, one with another probe."""
 
 from __future__ import annotations
 
@@ -7,28 +7,14 @@ from functools import lru_cache
 
 from msgspec import structs
 
-from stallprobes.catalog import Placement, entries, size_of
-from stallprobes.model import (
-    KIB,
-    MIB,
-    MS,
-    SECONDARY,
-    Kind,
-    Pattern,
-    Probe,
-    Role,
-    Stream,
-    Variant,
-)
+from stallprobes.catalog import Placement, entries
+from stallprobes.model import MS, SECONDARY, Kind, Pattern, Probe, Role, Variant
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import parse_probe
 from stallprobes.recording.observation import Observation, ProbeSet
 
 # Largest number of probes on the screen.
 MOST_PROBES = 16
-# SMALLEST_SIZE: smallest size (bytes) of a copy that keys can choose. LARGEST_SIZE: largest size (bytes) of a copy that
-# keys can choose.
-SMALLEST_SIZE, LARGEST_SIZE = 4 * KIB, 256 * MIB
 # SHORTEST_PERIOD_NS: shortest period (ns) of a probe that keys can choose. LONGEST_PERIOD_NS: longest period (ns) of a
 # probe that keys can choose.
 SHORTEST_PERIOD_NS, LONGEST_PERIOD_NS = 50_000, 1_000 * MS
@@ -129,44 +115,6 @@ def with_probe(base: ProbeSet, name: str) -> ProbeSet:
     return structs.replace(
         base, title="selected probes", probes=(*base.probes, probe), pattern="", variant="", expect=""
     )
-
-
-def resized(probe: Probe, size: int) -> Probe | None:
-    """``probe`` with another copy size; None where its size cannot be changed."""
-    context, process = probe.program.context, probe.program.process
-    if context is None:
-        return None
-    stream = next((r for r in probe.program.resources if isinstance(r, Stream)), None)
-    entry = entries()[probe.entry]
-    for place in (Placement(context, process=process), Placement(context, stream, process)):
-        # A variant may have changed the program: then the catalog cannot make it with another size.
-        if entry.probe(place, size=size_of(probe), name=probe.name).program == probe.program:
-            return entry.probe(
-                place,
-                size=size,
-                name=probe.name,
-                period_ns=probe.period_ns,
-                baseline_period_ns=probe.baseline_period_ns,
-            )
-    return None
-
-
-def with_scaled_size(base: ProbeSet, name: str, factor: float) -> tuple[ProbeSet, int]:
-    """``base`` with the copy size of the probe ``name`` multiplied by ``factor``, and the new size in bytes.
-
-    Raises ValueError, with a sentence for the user, where that is not possible.
-    """
-    probe = base.probe(name)
-    old = None if probe is None else size_of(probe)
-    if probe is None or old is None:
-        raise ValueError("This probe has no copy size.")
-    size = int(min(max(old * factor, SMALLEST_SIZE), LARGEST_SIZE))
-    new = resized(probe, size)
-    if new is None:
-        raise ValueError("The copy size of this probe is fixed.")
-    if size == old:
-        raise ValueError(f"The copy size can be {SMALLEST_SIZE // KIB} KiB to {LARGEST_SIZE // MIB} MiB.")
-    return structs.replace(base, probes=tuple(new if member is probe else member for member in base.probes)), size
 
 
 def scaled_period_ns(period_ns: int, factor: float) -> int:

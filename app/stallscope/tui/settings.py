@@ -14,25 +14,6 @@ from stallprobes.files import input_file
 from stallprobes.spelling import nearest
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, SCREENS, VICTIM_KEYS, Action, all_actions
 
-# Settings file with comments and the default of every setting. The function ``document`` adds the actions with their
-# default keys.
-DOCUMENT = """\
-# Settings of stallscope's screen. Every key is optional; the values below are the defaults.
-# The file is $STALLSCOPE_SETTINGS, else $XDG_CONFIG_HOME/stallscope/settings.toml,
-# else ~/.config/stallscope/settings.toml.
-
-theme = "textual-dark"    # any theme of Textual, such as textual-light, nord, gruvbox, solarized-light
-ascii = false             # draw with ASCII characters only, like --ascii
-frames_per_second = 10    # redraws per second, 1 to 30
-quiet_seconds = 2.0       # measuring time of the baseline in seconds, 0.5 to 60
-history_seconds = 60      # time span of the heat map in seconds, 10 to 600
-gpm_counters = true       # read NVML's GPM counters, such as SM active, twice a second; run and record too
-freeze_above_ms = 1.0     # threshold of "freeze on stall" in milliseconds
-remedy_language = "cuda"  # language of remedies as code, also in stallscope explain: cuda, pytorch or cupy
-
-[keys]                    # keys of actions: Textual's key names, separated by commas; ctrl+q and ctrl+c always quit
-"""
-
 # Smallest and largest value of each setting that is a number.
 _RANGES: dict[str, tuple[float, float]] = {
     "frames_per_second": (1, 30),
@@ -77,9 +58,9 @@ class Settings:
 
 
 def document() -> str:
-    """A commented settings file with all defaults."""
+    """A commented settings file with all defaults: ``settings.txt``, and the actions with their keys."""
     lines = [f'# {action.name} = "{action.keys}"'.ljust(40) + f"# {action.description}" for action in all_actions()]
-    return DOCUMENT + "\n".join(lines) + "\n"
+    return Path(__file__).with_suffix(".txt").read_text(encoding="utf-8") + "\n".join(lines) + "\n"
 
 
 def path(environment: Mapping[str, str] | None = None) -> Path:
@@ -153,7 +134,7 @@ def _keys(values: Any) -> dict[str, str]:
 
 def _check_unique(values: Mapping[str, str], actions: tuple[Action, ...], users: dict[str, str]) -> None:
     """Raise SettingsError where two of a screen's ``actions`` have the same key, or one that ``users`` has."""
-    yielding = [action for action in actions if action.yields and action.name not in values]
+    yielding = [action for action in actions if "yields" in action.marks and action.name not in values]
     for action in (*(other for other in actions if other not in yielding), *yielding):
         for key in values.get(action.name, action.keys).split(","):
             if users.get(key, action.name) != action.name and action not in yielding:

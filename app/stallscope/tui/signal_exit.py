@@ -11,19 +11,9 @@ from collections.abc import Callable
 
 # Signals that would end the process without restoring the terminal, except SIGKILL and signals of a defect, such as
 # SIGSEGV.
-SIGNALS = (
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGALRM,
-    signal.SIGVTALRM,
-    signal.SIGPROF,
-    signal.SIGIO,
-    signal.SIGPWR,
-    signal.SIGXCPU,
+SIGNALS = tuple(
+    signal.Signals[f"SIG{name}"]
+    for name in ("TERM", "HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "IO", "PWR", "XCPU")
 )
 # Signals that end the screen even if the process was started with these signals ignored. Reason: without these signals,
 # nobody could end a screen whose terminal is gone.

@@ -54,15 +54,6 @@ def reference_of_gpu(gpu: str, driver: str | None) -> Reference | None:
     return _nearest((entry for entry in map(shipped, references.names()) if entry.misfit_of(gpu) is None), driver)
 
 
-def nearest(gpu: str | None, driver: str | None) -> Reference | None:
-    """The reference in the package of the GPU model ``gpu``, else of any model.
-
-    Of several, that with the nearest driver; None if the package has none.
-    """
-    own = None if gpu is None else reference_of_gpu(gpu, driver)
-    return own or _nearest(map(shipped, references.names()), driver)
-
-
 def _nearest(references: Iterable[Reference], driver: object) -> Reference | None:
     wanted = _version(driver)
     return min(references, key=lambda reference: _driver_distance(_version(reference.driver), wanted), default=None)

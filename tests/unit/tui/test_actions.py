@@ -17,7 +17,7 @@ from stallscope.tui.actions import (
     help_lines,
     key_hints,
 )
-from stallscope.tui.common.help_text import SECTIONS
+from stallscope.tui.common.help import sections
 
 # Keys that move, open, run, stop or scale whatever their screen shows.
 SCREENS_OWN = {
@@ -74,9 +74,9 @@ def test_the_way_back_is_the_first_key_of_each_key_bar(name: str) -> None:
     assert key_hints(SCREENS[name], {})[0][:2] == ("esc", "back")
 
 
-def test_each_screen_has_a_title() -> None:
+def test_each_screen_has_a_title_and_says_how_to_read_it() -> None:
     assert set(TITLES) == set(SCREENS)
-
-
-def test_each_screen_has_a_help() -> None:
-    assert set(SECTIONS) == set(SCREENS)
+    for name in SCREENS:
+        assert all(title and text for title, text in sections(name))
+        assert sections(name)
+    assert sections("demo")[1:] == sections("monitor")

@@ -65,8 +65,8 @@ def remedied(relation: str = "same copy, context of spin") -> FocusView:
     )
 
 
-def drawn(view: FocusView, height: int = 15, width: int = WIDTH, *, without_map: bool = False) -> list[str]:
-    return [text(line) for line in heat_lines(view, width, height, remedy_key="v", without_map=without_map)]
+def drawn(view: FocusView, height: int = 15, width: int = WIDTH) -> list[str]:
+    return [text(line) for line in heat_lines(view, width, height, remedy_key="v")]
 
 
 def test_the_newest_stretch_is_named_with_what_differs_and_older_ones_as_far_as_they_have_room() -> None:
@@ -118,13 +118,6 @@ def test_calls_are_slow_by_the_baseline_of_their_own_set() -> None:
 def test_a_recording_of_the_timeline_is_marked() -> None:
     assert "●rec" in drawn(replace(remedied(), recorded=True), width=WIDTH + 8)[0]
     assert "●rec" not in drawn(remedied(), width=WIDTH + 8)[0]
-
-
-def test_without_the_map_the_marks_the_gpu_and_the_time_axis_stay() -> None:
-    lines = drawn(remedied(), 4, without_map=True)
-    assert len(lines) == 4
-    assert "│v a d2d" in lines[0]
-    assert ("util" in lines[1], "SM act." in lines[2], "now╵" in lines[3]) == (True, True, True)
 
 
 @pytest.mark.parametrize("height", range(3, 40))

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from factories import matrices, matrix_examples
-from stallprobes.matrix import check_file, findings, reference_choice
-from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix import check_file, findings
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import matrix_symbols
@@ -22,7 +21,6 @@ from stallscope.tui.matrix.block import BlockView, block_lines
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
 from stallscope.tui.matrix.cursor import MatrixCursor
 from stallscope.tui.matrix.cursor import block_view as view_of_block
-from stallscope.tui.matrix.known_checks import reference_view
 from stallscope.tui.matrix.view_model import Key, MatrixView
 
 CHECK = Path(__file__).parents[2] / "gpu" / "recorded" / "check-h200x2-1.json.gz"
@@ -147,24 +145,11 @@ def test_from_120_columns_on_the_cell_is_beside_the_block(whole: MatrixState) ->
     assert title > len(view.columns)
 
 
-def test_aggressors_that_are_quiet_for_all_are_one_line_at_the_end_and_those_that_changed_are_not() -> None:
+def test_aggressors_that_are_quiet_for_all_are_one_line_at_the_end() -> None:
     view = block_view(MatrixState(MatrixView.of(matrix_examples.screen_example())))
     assert not {"d2h-pinned-large", "alloc-async"} & set(view.rows)
     lines = drawn(view, (80, 24))
     assert lines[1 + len(view.rows)].strip() == "quiet for all: d2h-pinned-large, alloc-async"
-    old, new = matrix_examples.screen_example(), matrix_examples.screen_example(seed=2, slower=2.0)
-    found = compare(old, new)
-    compared = MatrixView.of(new).compared(found)
-    view = block_view(MatrixState(compared, comparison=found))
-    assert "alloc-async" in view.rows
-    assert view.symbols["launch", "alloc-async"] == ("·", "alarm")
-    # Reverse is what is worse: not what starves as before.
-    assert view.symbols["d2h-pinned", "host-alloc-free"][1] == "bad"
-    assert drawn(view, (80, 24))[-1].startswith(" WORSE  BETTER  ")
-    better = compare(new, old)
-    view = block_view(MatrixState(MatrixView.of(old).compared(better), comparison=better))
-    assert view.symbols["launch", "alloc-async"][1] == "better"
-    assert "alloc-async" not in block_view(MatrixState(compared.compared(None))).rows
 
 
 def test_where_every_cell_is_quiet_all_aggressors_have_a_line() -> None:
@@ -188,15 +173,6 @@ def test_while_cells_are_measured_each_keeps_its_place_and_those_to_come_have_a_
         view = view.with_cell(cell)
         assert block_view(MatrixState(view, run=run)).symbols[key][0] != "-"
     assert block_view(MatrixState(MatrixView.of(view.matrix))).rows[0] == "host-alloc-free"
-
-
-def test_a_reference_has_symbols_causes_and_what_other_machines_measured() -> None:
-    view = reference_view(reference_choice.shipped("h200-580.159.04"))
-    found = block_view(MatrixState(view), MatrixCursor(key=("d2d@secondary", "spin")))
-    assert found.symbols["d2d@secondary", "spin"][0] == "▓"
-    shown = "\n".join(drawn(found, (80, 24)))
-    for words in ("stalled in 4 of 4 checks", "because  one context runs at a time", "remedy   "):
-        assert words in shown
 
 
 def test_more_victims_than_letters_are_drawn_and_none_is_too_wide() -> None:

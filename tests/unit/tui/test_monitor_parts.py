@@ -26,18 +26,12 @@ def test_the_panels_share_all_lines_and_none_is_too_low(height: int, rows: int) 
     assert sizes.histograms >= 4
     # No more than the verdicts need: the rest is the heat map's and the histograms'.
     assert sizes.log <= max(6, height // 6)
-    larger = layout(height, rows, rows - 2, larger=True)
-    assert larger.histograms + larger.heat_map == sizes.histograms + sizes.heat_map
-    assert (larger.table, larger.log, larger.heat_map) == (sizes.table, sizes.log, min(sizes.heat_map, 4))
 
 
 def test_80x24_has_a_time_axis_with_the_gpu_s_values_below_it() -> None:
     sizes = layout(24, 9, 4, 1)
     # Marks, five decades, utilisation, SM activity and the time axis; three lines of a verdict and the next step.
     assert (sizes.compact, sizes.table, sizes.heat_map, sizes.histograms, sizes.log) == (True, 5, 9, 4, 4)
-    # In place of the map each phase has three lines, with a blank one between them.
-    larger = layout(24, 9, 4, 1, larger=True)
-    assert (larger.table, larger.heat_map, larger.histograms, larger.log) == (5, 4, 9, 4)
 
 
 def test_the_trigger_fires_once_a_moment_after_the_first_stall() -> None:

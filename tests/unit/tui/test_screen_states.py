@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from factories import matrices
 from factories.matrix_examples import screen_example
 from factories.watch_moments import moments
 from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnapshot
-from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import QUIET
 from stallscope.tui.matrix.controller import MatrixState
 from stallscope.tui.matrix.cursor import MatrixCursor, block_view
@@ -19,10 +17,9 @@ MATRIX = MatrixView.of(screen_example())
 STATE = MatrixState(matrix_view=MATRIX)
 
 
-def test_the_worst_cell_is_selected_and_stays_in_another_order() -> None:
+def test_the_worst_cell_is_selected() -> None:
     cursor = MatrixCursor().on_cell_of(MATRIX)
     assert cursor.key == ("d2h-pinned", "host-alloc-free")
-    assert replace(cursor, worst_first=False).on_cell_of(MATRIX).key == cursor.key
     # A cell that the block does not have.
     assert replace(cursor, key=("d2d", QUIET)).on_cell_of(MATRIX).key == cursor.key
     assert cursor.on_cell_of(None).key is None
@@ -34,19 +31,6 @@ def test_a_movement_ends_at_the_last_cell() -> None:
     assert cursor.moved(view, 99, 99).key == (view.columns[-1], view.rows[-1])
     assert cursor.moved(view, -99, -99).key == (view.columns[0], view.rows[0])
     assert cursor.moved(block_view(MatrixState(), cursor, replayed=False), 1, 1) is cursor
-
-
-def test_the_worst_cell_is_selected_with_the_order_that_begins_with_it() -> None:
-    cursor = MatrixCursor(worst_first=False, key=("d2d", "spin")).reordered(MATRIX)
-    assert cursor.worst_first
-    assert cursor.key == MATRIX.worst(False, MATRIX.order(worst_first=True)[1])
-    # Where nothing changed it is that of the check.
-    stalled = matrices.made_up(1, times={("d2d", "spin"): 30.0})
-    same = MatrixView.of(stalled).compared(compare(stalled, stalled))
-    assert (found := cursor.at_worst(same)) is not None
-    assert found.key == ("d2d", "spin")
-    back = cursor.reordered(MATRIX)
-    assert (back.worst_first, back.key) == (False, cursor.key)
 
 
 def test_the_row_that_lost_most_is_selected_until_somebody_selects_another() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.tui.actions import MONITOR_ACTIONS, available, key_hints, key_label
+from stallscope.tui.actions import SCREENS, available, key_hints, key_label
 from stallscope.tui.settings import Settings, SettingsError, document, load, path
 
 
@@ -25,7 +25,7 @@ def test_the_documented_file_is_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_documented_file_names_every_action_with_its_keys() -> None:
-    for action in MONITOR_ACTIONS:
+    for action in SCREENS["monitor"]:
         assert f'# {action.name} = "{action.keys}"' in document()
 
 
@@ -113,12 +113,12 @@ def test_the_environment_selects_the_file() -> None:
 
 
 def test_names_and_keys_of_actions_are_unique_and_hints_follow_the_settings() -> None:
-    names = [action.name for action in MONITOR_ACTIONS]
-    keys = [key for action in MONITOR_ACTIONS for key in action.keys.split(",")]
+    names = [action.name for action in SCREENS["monitor"]]
+    keys = [key for action in SCREENS["monitor"] for key in action.keys.split(",")]
     assert len(set(names)) == len(names)
     assert len(set(keys)) == len(keys)
-    assert ("P", "pause", "pause") in key_hints(MONITOR_ACTIONS, {"pause": "P"})
-    assert not {action.name for action in available(True, MONITOR_ACTIONS)} & {"restart", "patterns", "quiet"}
+    assert ("P", "pause", "pause") in key_hints(SCREENS["monitor"], {"pause": "P"})
+    assert not {action.name for action in available(True, SCREENS["monitor"])} & {"restart", "patterns", "quiet"}
     assert key_label("question_mark") == "?"
     # In ASCII an arrow would be another key.
     assert (key_label("left"), key_label("left", True), key_label("plus", True)) == ("←", "left", "+")

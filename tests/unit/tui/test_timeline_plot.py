@@ -20,9 +20,10 @@ from stallprobes.model import MS
 from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import CounterSample, CounterTrack, Trace
 from stallprobes.traces.trigger import TriggerLimits
+from stallscope.tui.common.help import sections
 from stallscope.tui.common.lines import length, paragraph_lines
 from stallscope.tui.timeline.details import clock_text, detail_texts, offset_text
-from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS, Glyphs, help_sections
+from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS, Glyphs, help_words
 from stallscope.tui.timeline.time_axis import SPANS_NS, Viewport, fitting, span_text, stepped, ticks
 from stallscope.tui.timeline.trace_plot import plot_layout, plot_lines
 from stallscope.tui.timeline.view_model import (
@@ -387,7 +388,7 @@ def test_thousands_of_calls_in_a_cell_show_their_share() -> None:
 
 @pytest.mark.parametrize("glyphs", [BLOCK_GLYPHS, ASCII_GLYPHS], ids=["blocks", "ascii"])
 def test_the_help_names_the_letters_that_are_drawn(glyphs: Glyphs) -> None:
-    rows, cells = (text for _, text in help_sections(glyphs))
+    rows, cells = (text.format_map(help_words(glyphs)) for _, text in sections("timeline")[:2])
     assert f"{glyphs.left[-1]} is a call, {glyphs.wait} a wait for the GPU" in rows
     assert f"{glyphs.unknown} is a time that was not recorded" in rows
     assert f"{glyphs.slow_wait} while they wait, and {glyphs.slow} where" in cells

@@ -41,15 +41,7 @@ REPORT_SIGNAL = signal.SIGUSR1
 # the signals of keys only to its foreground process group. The program has a process group of its own, which is not in
 # the foreground at first.
 _FORWARDED = frozenset(
-    {
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-        signal.SIGTSTP,
-        signal.SIGUSR2,
-        signal.SIGWINCH,
-    }
+    {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGUSR2, signal.SIGWINCH}
 )
 # Signals that suspend the program. After SIGTTIN or SIGTTOU, this process hands the terminal to the program if
 # possible. After SIGTSTP, or if the terminal cannot be handed over, this process suspends itself too.

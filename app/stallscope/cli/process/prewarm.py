@@ -7,32 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
 from stallprobes.engine.process import SpareEngine
-from stallprobes.machine.answers import Answer, in_thread
+from stallprobes.machine.answers import in_thread
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from stallprobes.machine.gpus import Survey
 
 # Files of an installed NVIDIA driver, on Linux and under WSL. If none of these files exists, no engine process (which
 # runs the probes) is started for CUDA in advance.
 _DRIVER_FILES = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
-
-
-class Prefetched(Generic[Answer]):
-    """A function whose first result is computed in a thread from the start; later calls call it again."""
-
-    def __init__(self, function: Callable[[], Answer]) -> None:
-        self._function = function
-        self._first: Future[Answer] | None = in_thread(function, "prewarm")
-
-    def __call__(self) -> Answer:
-        """The result. Raises the exception of the function."""
-        first, self._first = self._first, None
-        return self._function() if first is None else first.result()
 
 
 def start_engine(simulated: bool) -> SpareEngine | None:
@@ -45,12 +30,13 @@ def start_cuda_engine() -> SpareEngine | None:
     return _start("cuda") if _has_driver() else None
 
 
-def start_survey() -> Prefetched[Survey]:
-    """The survey of this machine's GPUs, in progress."""
+def start_survey() -> Callable[[], Survey]:
+    """The survey of this machine's GPUs, in progress; a later call makes another one."""
     # Not in its thread: Python 3.12 has said there that a module could not be imported which this thread was loading.
     from stallprobes.machine import gpus
 
-    return Prefetched(gpus.survey)
+    begun = [in_thread(gpus.survey, "prewarm")]
+    return lambda: begun.pop().result() if begun else gpus.survey()
 
 
 def _has_driver() -> bool:

@@ -26,12 +26,7 @@ from stallprobes.watch.reading.folder import create_folder
 from stallprobes.watch.reading.folder_lock import FolderLock
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.setup import WatchSetup, given_environment, libcupti_of, prepare
-from stallprobes.wording.watch_wording import (
-    PROFILER_FINDS_IT_TAKEN,
-    PROFILER_GETS_IT,
-    state_problem,
-    still_running,
-)
+from stallprobes.wording.watch_wording import PROFILER_FINDS_IT_TAKEN, PROFILER_GETS_IT, state_problem, still_running
 from stallscope.cli.process import diagnostics, foreground
 from stallscope.cli.process.diagnostics import CommandError
 from stallscope.cli.process.foreground import ForegroundProgram, WatchExit, shell_exit_code
@@ -236,15 +231,15 @@ def save_files(
 
     A file that cannot be written costs neither the others nor the report: its error is put into ``failures``.
     """
-    with kept(failures, FileNotWritten):
+    with kept(failures):
         files.save_report(findings, progress)
-    with kept(failures, RunFileError):
+    with kept(failures):
         files.save_run(findings, progress)
-    with kept(failures, FileNotWritten):
+    with kept(failures):
         save_metrics(live, findings)
-    with kept(failures, FileNotWritten):
+    with kept(failures):
         files.save_trace(live, findings, progress)
-    with kept(failures, FileNotWritten):
+    with kept(failures):
         finish_recording(live, recorder)
 
 
@@ -335,16 +330,8 @@ class ProgramWatch:
                 findings = self.live.findings().with_problems(self._problems)
                 progress.end()
                 self._print(findings)
-                # A file that cannot be written does not cost the others.
                 report = findings.changed(program=tuple(self._words), exit_code=code)
-                with self._failureskept():
-                    self._files.save_report(report, progress)
-                with self._failureskept():
-                    self._files.save_run(report, progress)
-                with self._failureskept():
-                    save_metrics(self.live, findings)
-                with self._failureskept():
-                    self._files.save_trace(self.live, findings, progress)
+                save_files(self._files, self.live, report, None, progress, self._failures)
             with self._failureskept():
                 if self.recorder is not None:
                     progress.begin("finishing the recording")

@@ -65,6 +65,8 @@ class Dialog(TopScreen, ModalScreen[Answer]):
 class TextDialog(Dialog[Answer]):
     """A dialog with scrollable text: ``text``, or what a subclass returns from ``body``."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("e,enter", "close", "close")]
+
     def __init__(self, text: PrintableText | PrintableGroup | None = None) -> None:
         super().__init__()
         self.text = text or PrintableText()
@@ -86,17 +88,12 @@ def section(text: PrintableText, title: str, body: str) -> None:
 
 
 class Ask(Dialog[bool]):
-    """Returns True for y, False for n and enter, None where it is closed otherwise.
-
-    A subclass may have other keys; ``YES_KEY`` and ``NO``, key and text, are shown.
-    """
+    """Returns True for y, False for n and enter, None where it is closed otherwise."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "yes"),
         Binding("n,enter", "answer(False)", "no"),
     ]
-    # YES_KEY: key shown for the answer yes. NO: key and text shown for the answer no.
-    YES_KEY, NO = "y", ("n", "no")
 
     def __init__(self, question: str, yes: str = "yes, for this session") -> None:
         super().__init__()
@@ -108,8 +105,8 @@ class Ask(Dialog[bool]):
         with Vertical(id="box"):
             yield PrintableStatic(f"{self.question}\n")
             with Horizontal(id="answers"):
-                yield PrintableStatic(click_text(self.YES_KEY, self.yes, "screen.answer(True)"), id="yes")
-                yield PrintableStatic(click_text(*self.NO, "screen.answer(False)"), id="no")
+                yield PrintableStatic(click_text("y", self.yes, "screen.answer(True)"), id="yes")
+                yield PrintableStatic(click_text("n", "no", "screen.answer(False)"), id="no")
 
     def action_answer(self, yes: bool) -> None:
         """Return the answer."""

@@ -39,11 +39,7 @@ class Explain(TextDialog[bool]):
     ``context`` has the language of the remedies as code, and keeps the one that is chosen here.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("v", "remedy", "remedy"),
-        Binding("l", "language", "language"),
-        Binding("e", "close", "close"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("v", "remedy", "remedy"), Binding("l", "language", "language")]
 
     def __init__(self, probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], context: ScreenContext) -> None:
         super().__init__()

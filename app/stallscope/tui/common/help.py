@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import ClassVar
 
 from rich.style import Style
@@ -26,6 +27,15 @@ _KEYS_WIDTH = 10
 
 # A line about an action: its name, its keys, and its description.
 HelpLine = tuple[str, str, str]
+
+
+def sections(screen: str) -> tuple[tuple[str, str], ...]:
+    """How to read a screen: the title and the text of each of its sections of ``help.txt``."""
+    text = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+    own, *others = text.partition(f"\n[{screen}]\n")[2].partition("\n[")[0].split("\n= ")
+    parts = (section.partition("\n") for section in own.split("# ")[1:])
+    shared = (section for other in others for section in sections(other.strip()))
+    return (*((title, " ".join(body.split())) for title, _, body in parts), *shared)
 
 
 class Help(TextDialog[str]):

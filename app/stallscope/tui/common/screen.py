@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from textual import events, on
 from textual.app import SystemCommand
@@ -48,13 +48,6 @@ SEEK_S = 5.0
 TABLES_PER_S, HEADERS_PER_S = 2.5, 2.0
 
 
-class Closeable(Protocol):
-    """An object that must be closed when the program ends."""
-
-    def close(self) -> None:
-        """End what runs."""
-
-
 @dataclass(frozen=True, eq=False)
 class MovingState:
     """State of a screen whose view moves; ``frozen_why`` is the reason why it is frozen, "" while it moves.
@@ -66,7 +59,7 @@ class MovingState:
     utilization: tuple[int, ...] = ()
 
 
-Kept = TypeVar("Kept", bound=Closeable)
+Kept = TypeVar("Kept")
 Moving = TypeVar("Moving", bound=ScreenSource)
 Shown = TypeVar("Shown", bound=MovingState)
 
@@ -83,6 +76,7 @@ class ScreenContext:
     - ``activities``: what a hidden view does, by the view's name.
     - ``check_runs``: tells whether the check runs for which the engine was stopped; None if the engine was not stopped.
     - ``chosen_pid``: the process that the screen was left for, which is attached then.
+    - ``controllers``: objects with a method ``close``, by class.
     """
 
     source: ScreenSource
@@ -96,7 +90,7 @@ class ScreenContext:
     activities: dict[str, Callable[[], str]] = field(default_factory=dict)
     check_runs: Callable[[], bool] | None = None
     chosen_pid: int | None = None
-    controllers: dict[type[Any], Closeable] = field(default_factory=dict)
+    controllers: dict[type[Any], Any] = field(default_factory=dict)
 
     def controller(self, kind: type[Kept], create: Callable[[], Kept]) -> Kept:
         """The only object of class ``kind``, created at the first request."""
@@ -403,9 +397,9 @@ class ActionScreen(TopScreen, Screen[None]):
 
     def help_sections(self) -> tuple[tuple[str, str], ...]:
         """The sections of the help, (title, text) each."""
-        from stallscope.tui.common.help_text import SECTIONS
+        from stallscope.tui.common.help import sections
 
-        return SECTIONS[self.NAME]
+        return sections(self.NAME)
 
     def action_help(self) -> None:
         """Open the help."""

@@ -38,11 +38,7 @@ def figures(verdict: Verdict) -> str:
 
 
 def explanation_lines(
-    verdict: Verdict,
-    width: int,
-    keys_of: Mapping[str, str] | None = None,
-    remedy_key: str = "",
-    blame_key: str = "",
+    verdict: Verdict, width: int, keys_of: Mapping[str, str] | None = None, remedy_key: str = "", blame_key: str = ""
 ) -> list[Line]:
     """The cause and the remedy of a verdict in a line each, as far as they are known.
 

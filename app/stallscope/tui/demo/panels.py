@@ -79,18 +79,17 @@ def caption(tour: DemoTour, observation: Observation) -> CaptionView:
 
 @dataclass(frozen=True)
 class FinaleView:
-    """The findings, and the number of ``patterns``: the page after the share ``passed`` of the finale's time, and
-    ``turned`` pages by the user; ``note`` names the next step."""
+    """The findings, and the number of ``patterns``: the page after the share ``passed`` of the finale's time; ``note``
+    names the next step."""
 
     outcomes: tuple[PatternOutcome, ...] = ()
     patterns: int = 0
     passed: float = 0.0
-    turned: int = 0
     note: str = ""
 
 
 class Finale(LineWidget):
-    """Draws the findings, a page of as many patterns as fit; a click on the first line shows the next page."""
+    """Draws the findings, a page of as many patterns as fit, one after the other."""
 
     view = var(FinaleView())
 
@@ -100,8 +99,7 @@ class Finale(LineWidget):
         skipped = [outcome for outcome in view.outcomes if outcome.skipped]
         shown = [outcome for outcome in view.outcomes if not outcome.skipped]
         pages = max(1, math.ceil(len(shown) / fitting))
-        page = (min(int(view.passed * pages), pages - 1) + view.turned) % pages
-        self.targets = [[(0, width, 1)]]
+        page = min(int(view.passed * pages), pages - 1)
         counts = f"    {len(shown)} of {plural(view.patterns, 'pattern')}"
         counts += f", {len(skipped)} skipped" if skipped else ""
         note = f"{f'page {page + 1}/{pages}, ' if pages > 1 else ''}{view.note} "

@@ -42,9 +42,6 @@ class DemoScreen(Monitor, inherit_bindings=False):
     NAME = "demo"
     VIEWS = ()
 
-    # Pages of the finale that the user has turned, forward less back.
-    _turned = 0
-
     @cached_property
     def tour(self) -> DemoTour:
         """The tour of the context, by default through all patterns."""
@@ -102,9 +99,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
         self.query_one(DemoCaption).view = caption(tour, observation)
         note = "PAUSED" if tour.paused else f"{math.ceil(tour.left_s)} s"
         passed = tour.elapsed_s / (tour.elapsed_s + tour.left_s)
-        self.query_one(Finale).view = FinaleView(
-            tuple(tour.outcomes.values()), len(tour.patterns), passed, self._turned, note
-        )
+        self.query_one(Finale).view = FinaleView(tuple(tour.outcomes.values()), len(tour.patterns), passed, note)
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes; the monitor's panels share the rest below the caption."""
@@ -120,19 +115,6 @@ class DemoScreen(Monitor, inherit_bindings=False):
     def go_to_clicked_phase(self, message: LineWidget.Clicked) -> None:
         """Go to the step that was clicked."""
         self.tour.go_to(message.target)
-
-    @on(LineWidget.Clicked, "Finale")
-    def turn_page(self) -> None:
-        """Show the next page of the finale."""
-        self.action_focus_row(1)
-
-    def action_focus_row(self, rows: int) -> None:
-        """Focus the row above or below; in the finale the previous or next page."""
-        if self.tour.ended:
-            self._turned += rows
-            self.mark_changed()
-        else:
-            super().action_focus_row(rows)
 
     def action_demo_step(self, by: int) -> None:
         """Go to the next or the previous step."""

@@ -64,8 +64,7 @@ class BlockView:
 
     ``focus`` is the row and column of the selected cell, ``first`` of the upper left cell, both from 0. ``fresh`` is
     the aggressor that was measured last. ``symbols`` has the symbol of each cell with its style, ``worst`` the worst
-    ratio beside each aggressor. ``rest`` names aggressors without a line, "" for none. ``entries`` is the legend;
-    ``compared``: it also has the changes.
+    ratio beside each aggressor. ``rest`` names aggressors without a line, "" for none. ``entries`` is the legend.
     """
 
     title: str = ""
@@ -79,7 +78,6 @@ class BlockView:
     worst: Mapping[str, str] = field(default_factory=dict)
     rest: str = ""
     entries: tuple[LegendEntry, ...] = ()
-    compared: bool = False
     cell: CellSummary | None = None
 
     def key(self, row: int, column: int) -> Key:
@@ -254,8 +252,8 @@ def _title(cell: CellSummary, width: int, letter: str = "") -> Line:
 
 
 def _cell_height(cell: CellSummary | None) -> int:
-    """Lines of the selected cell without a histogram: title, figures, change, cause, remedy."""
-    return 0 if cell is None else 4 + (cell.change is not None)
+    """Lines of the selected cell without a histogram: title, figures, cause, remedy."""
+    return 0 if cell is None else 4
 
 
 def _narrow_cell(cell: CellSummary, width: int, height: int, letter: str) -> list[Line]:
@@ -263,7 +261,7 @@ def _narrow_cell(cell: CellSummary, width: int, height: int, letter: str) -> lis
     for number, text in enumerate(cell.figures):
         if number == 0 or length(figures) + 3 + display_width(text) < width:
             figures.append((f"{'   ' if number else ''}{text}", "dim" if number else ""))
-    out = [_title(cell, width, letter), figures, *_change(cell)]
+    out = [_title(cell, width, letter), figures]
     room = height - _cell_height(cell)
     if cell.plots is not None and room >= _LEAST_PLOTS:
         out += histogram_lines(cell.plots, width, room + 1)[1:]
@@ -275,19 +273,12 @@ def _narrow_cell(cell: CellSummary, width: int, height: int, letter: str) -> lis
 def _cell(cell: CellSummary, width: int, height: int) -> list[Line]:
     """The selected cell with the histograms of all phases."""
     figures = (part for text in cell.figures for part in wrapped(text, width - 2, indent="  "))
-    out = [_title(cell, width), *([(f" {part}", "")] for part in figures), *_change(cell)]
+    out = [_title(cell, width), *([(f" {part}", "")] for part in figures)]
     elsewhere: list[Line] = [[(f" {cut(cell.elsewhere, width - 2)}", "dim")]] if cell.elsewhere else []
     room = height - len(out) - len(elsewhere)
     if cell.plots is not None and room >= _LEAST_PLOTS - 1:
         out += histogram_lines(cell.plots, width, room + 1)[1:]
     return [*out, *elsewhere][:height]
-
-
-def _change(cell: CellSummary) -> list[Line]:
-    if cell.change is None:
-        return []
-    word, style, text = cell.change
-    return [[(" ", ""), (word, style), (f"  {text}", "")]]
 
 
 def _one_plot(cell: CellSummary, width: int) -> list[Line]:
@@ -303,15 +294,13 @@ def _one_plot(cell: CellSummary, width: int) -> list[Line]:
 
 
 def _legend(view: BlockView, width: int) -> Line:
-    """The symbols in use, in a comparison after the marks of changes."""
+    """The symbols in use."""
     line = _legend_line(view, short=False)
     return line if length(line) <= width else _legend_line(view, short=True)
 
 
 def _legend_line(view: BlockView, short: bool) -> Line:
     line: Line = [(" ", "")]
-    if view.compared:
-        line += [("WORSE", "alarm"), ("  ", ""), ("BETTER", "better"), ("  ", "")]
     begun = short
     for entry in view.entries:
         words = entry.ratios or entry.kind.look.word

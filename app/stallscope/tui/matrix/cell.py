@@ -15,14 +15,13 @@ from stallprobes.errors import StallprobesError
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.live.view_model import ChannelView, ProbeRow
 from stallprobes.matrix.check.plan import plan
-from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.matrix.matrix import PHASES, Cell, Status
 from stallprobes.model import TIMELINE_PHASES, Channel, Phase, Role
 from stallprobes.patterns.naming import entry_name
 from stallprobes.units import duration_ns, plural, times
 from stallprobes.verdicts.explanations import beside_aggressors
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.wording import check_wording, comparison_wording, reference_wording
+from stallprobes.wording import check_wording, reference_wording
 from stallscope.tui.common.dialog import Dialog, section
 from stallscope.tui.common.histograms import Histograms, HistogramsView
 from stallscope.tui.common.lines import Line
@@ -31,7 +30,6 @@ from stallscope.tui.common.verdict_lines import explanation_lines, figures
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_style
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.comparing.comparison import CellChange
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import Reference
     from stallprobes.verdicts.verdict import Verdict
@@ -47,14 +45,9 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
 
     ``brief`` leaves out the names of victim and aggressor where the first verdict has them.
     """
-    if matrix_view.shown_reference is not None:
-        return _reference_paragraphs(matrix_view, matrix_view.shown_reference, key)
     cell = matrix_view.matrix.cells.get(key)
     kind = Status.MISSING if cell is None else cell.kind
     out = [(kind.look.word, kind_style(kind), _cell_title(key))]
-    change = matrix_view.changes.get(key)
-    if change is not None:
-        out.append((change.change.look.word, change.change.look.style, _change_sentences(change)))
     if cell is None or kind is Status.MISSING:
         out.append(("", "", "Not measured yet." if cell is None else cell.reason or "Not measured."))
         return out
@@ -84,20 +77,6 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
     return out
 
 
-def _reference_paragraphs(matrix_view: MatrixView, reference: Reference, key: Key) -> list[Paragraph]:
-    """Results of the checks of ``reference`` for a cell."""
-    kind = matrix_view.figures[key].kind
-    text = _on_reference(reference, key) or "the reference does not have this cell"
-    out = [
-        (kind.look.word, kind_style(kind), _cell_title(key)),
-        ("On other machines", "strong", f"{text}."),
-    ]
-    verdict = _explained(matrix_view.matrix, matrix_view.matrix.cells[key])
-    if verdict is not None and verdict.cause:
-        out += [("Cause", "strong", verdict.cause), ("Remedy", "strong", verdict.remedy)]
-    return [*out, ("Reference", "strong", f"{reference_wording.reference_title(reference)}.")]
-
-
 def _on_reference(reference: Reference, key: Key) -> str:
     """The cell on the reference, "" if it does not have the cell."""
     there = reference.by_place.get(key)
@@ -122,28 +101,6 @@ def _percentiles(cell: CellFigures) -> str:
             f"p99 {duration_ns(tail.baseline_ns)} → {duration_ns(tail.now_ns)}"
         )
     return "; ".join(words) + "." if words else ""
-
-
-def _change_sentences(change: CellChange) -> str:
-    """Sentences on changes by percentile, why one is unsure, and the ratio that a cell with the same latencies could
-    detect."""
-    words = []
-    if change.newly_starved:
-        words.append("It starves and did not before.")
-    if change.no_longer_starved:
-        words.append("It starved before and no longer does.")
-    if change.note:
-        words.append(change.note)
-    for part in change.parts:
-        if part.change is Change.SAME and change.change is not Change.SAME:
-            continue
-        ratio = "" if part.ratio is None else f" ({times(part.ratio)})"
-        name = check_wording.channel_name(part.channel)
-        figures = f"{duration_ns(part.old_ns)} → {duration_ns(part.new_ns)}{ratio}"
-        words.append(f"{name} {part.quantile} {part.change.look.word}: {part.why or figures}".rstrip(".") + ".")
-    if change.change is Change.SAME and (detectable := comparison_wording.detectable_text(change)):
-        words.append(f"{detectable[:1].upper()}{detectable[1:]}.")
-    return " ".join(words)
 
 
 def histograms(matrix_view: MatrixView, key: Key) -> HistogramsView | None:
@@ -179,7 +136,7 @@ class CellSummary:
     """The selected cell beside the block of symbols.
 
     ``figures`` has a text for each phase, the phase ``judged`` of the worst ``verdict`` first. ``elsewhere`` has the
-    results of other machines, "" if unknown. ``change`` is the change of a comparison.
+    results of other machines, "" if unknown.
     """
 
     title: str
@@ -190,7 +147,6 @@ class CellSummary:
     judged: Phase | None
     plots: HistogramsView | None
     elsewhere: str
-    change: Paragraph | None
     paragraphs: tuple[Paragraph, ...]
 
     def explanation(self, width: int) -> list[Line]:
@@ -207,10 +163,8 @@ def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
     cell, shown = matrix_view.matrix.cells[key], matrix_view.figures.get(key)
     verdict = _explained(matrix_view.matrix, cell)
     judged = None if verdict is None else Phase.CALL if verdict.phase is Phase.DUE else verdict.phase
-    texts, elsewhere, reference = [], "", matrix_view.shown_reference
-    if reference is not None:
-        texts = [_on_reference(reference, key) or cell.reason or ""]
-    elif not cell.status.measured:
+    texts, elsewhere = [], ""
+    if not cell.status.measured:
         texts = [cell.reason or "Not measured yet."]
     elif shown is not None:
         medians = {phase: part.ratios.get(Quantile.P50) for phase, part in shown.parts.items() if phase is not judged}
@@ -222,7 +176,6 @@ def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
         ]
         if matrix_view.reference is not None and (text := _on_reference(matrix_view.reference.reference, key)):
             elsewhere = f"on other machines: {text}"
-    change = matrix_view.changes.get(key)
     starved = cell.kind is VerdictKind.STARVED
     ratio = f" {times(verdict.ratio)}" if verdict is not None and verdict.ratio and not starved else ""
     return CellSummary(
@@ -234,7 +187,6 @@ def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
         judged,
         histograms(matrix_view, key),
         elsewhere,
-        None if change is None else (change.change.look.word, change.change.look.style, _change_sentences(change)),
         tuple(paragraphs(matrix_view, key, brief=True)),
     )
 

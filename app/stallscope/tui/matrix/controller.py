@@ -1,6 +1,6 @@
-"""Controller of the matrix screen: the running check, the open matrix, and the comparison.
+"""Controller of the matrix screen: the running check, and the open matrix.
 
-Measuring, reading, writing and comparing may take seconds or hang, so each runs in its own thread. No method that the
+Measuring, reading and writing may take seconds or hang, so each runs in its own thread. No method that the
 screen calls waits, except ``close``.
 """
 
@@ -13,34 +13,24 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stallprobes.engine.process import signal_engines
-from stallprobes.errors import (
-    CheckFileError,
-    EngineFailed,
-    NotComparable,
-    StallprobesError,
-    TimelinesDiffer,
-    Unsupported,
-    kind_and_text,
-    reason_of,
-)
+from stallprobes.errors import CheckFileError, EngineFailed, StallprobesError, Unsupported, kind_and_text, reason_of
 from stallprobes.files import atomic
 from stallprobes.machine.origin import BACKENDS
 from stallprobes.matrix.matrix import Cell, Matrix, Status
 from stallprobes.recording.observation import SIM
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.tui.matrix.known_checks import Unmeasured, known_check
 from stallscope.tui.matrix.view_model import Key, MatrixView
 
 if TYPE_CHECKING:
     from stallprobes.matrix.check.plan import Plan
     from stallprobes.matrix.check.progress import CheckProgress
-    from stallprobes.matrix.comparing.comparison import Comparison
     from stallscope.tui.sources.engine_thread import EngineTarget
 
 # Longest wait (s) for the end of the check's thread when the screen is left. If the thread still runs, the screen kills
@@ -68,40 +58,25 @@ class CheckRun:
     stopping: bool = False
 
 
-@dataclass(frozen=True)
-class Confirmation:
-    """A question for the user; ``action`` runs if the answer is ``confirm_label``."""
-
-    sentence: str
-    confirm_label: str
-    action: Callable[[], None]
-
-
 @dataclass(frozen=True, eq=False)
 class MatrixState:
     """State that the screen draws.
 
     ``origin`` is the file that holds the matrix, "" for none; ``unsaved``: it was measured here and is in no file.
-    ``against`` is the file of the older check in ``comparison``. ``busy`` names the file operation that runs.
-    ``failed``: the ``note`` reports a failure. ``unmeasured``: the matrix was not measured now, and nobody chose it.
+    ``busy`` names the file operation that runs. ``failed``: the ``note`` reports a failure. ``unmeasured``: it is the
+    last saved check, which nobody measured or opened now. ``question`` is a sentence, the answer yes, and what follows
+    that.
     """
 
     matrix_view: MatrixView | None = None
     origin: str = ""
     unsaved: bool = False
-    comparison: Comparison | None = None
-    against: str = ""
     note: str = ""
     failed: bool = False
     busy: str = ""
     run: CheckRun | None = None
-    question: Confirmation | None = None
-    unmeasured: Unmeasured | None = None
-
-    @property
-    def check(self) -> MatrixView | None:
-        """The view of a check; None without one, and for a reference, which is none."""
-        return None if self.unmeasured is Unmeasured.REFERENCE else self.matrix_view
+    question: tuple[str, str, Callable[[], None]] | None = None
+    unmeasured: bool = False
 
 
 class MatrixController:
@@ -112,13 +87,13 @@ class MatrixController:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._runner: threading.Thread | None = None
-        # Whether the last saved check, or a reference, is being read.
-        self._reads_known = False
+        # Whether the last saved check is being read.
+        self._reads_saved = False
 
     @property
     def reads(self) -> bool:
-        """True if a file operation runs, or what is known without a measurement is being read."""
-        return self._reads_known or bool(self.state.busy)
+        """True if a file operation runs, or the last saved check is being read."""
+        return self._reads_saved or bool(self.state.busy)
 
     def activity(self) -> str:
         """Progress of a running check, for the view's title; "" while none runs."""
@@ -146,23 +121,22 @@ class MatrixController:
         self._step(stopping=True)
         self._stop.set()
 
-    def show_known(self, gpu: str | None, driver: str | None) -> None:
-        """Show what is known of ``gpu`` without a measurement, as ``known_check`` has it, until there is a check."""
+    def show_saved(self) -> None:
+        """Show the last saved check until there is another one."""
 
         def job() -> None:
-            check = known_check(gpu, driver)
+            check = saved_check()
             with self._lock:
                 # What was opened or begun meanwhile stays.
                 if check is not None and self.state.matrix_view is None and self.state.run is None:
-                    self.state = replace(
-                        self.state, matrix_view=check.view, origin=check.origin, unmeasured=check.unmeasured
-                    )
+                    view, origin = check
+                    self.state = replace(self.state, matrix_view=view, origin=origin, unmeasured=True)
 
         def ended() -> None:
-            self._reads_known = False
+            self._reads_saved = False
 
-        self._reads_known = True
-        threading.Thread(target=self._run_job, args=(job, ended), name="known check", daemon=True).start()
+        self._reads_saved = True
+        threading.Thread(target=self._run_job, args=(job, ended), name="saved check", daemon=True).start()
 
     def open(self, path: str) -> None:
         """Open the check in a file."""
@@ -172,21 +146,13 @@ class MatrixController:
 
             file = _file(path)
             matrix_view = MatrixView.of(check_file.load(file))
-            self._change(
-                matrix_view=matrix_view,
-                origin=str(file),
-                unsaved=False,
-                comparison=None,
-                against="",
-                note="",
-                unmeasured=None,
-            )
+            self._change(matrix_view=matrix_view, origin=str(file), unsaved=False, note="", unmeasured=False)
 
         self._start_job(f"opening {path}", job)
 
     def save(self, path: str, force: bool = False) -> None:
         """Save the open check to a file; asks before it overwrites another file."""
-        matrix_view = self.state.check
+        matrix_view = self.state.matrix_view
         if matrix_view is None:
             return
 
@@ -197,7 +163,7 @@ class MatrixController:
             atomic.named_file(path)
             if not force and file.exists():
                 sentence = f"{file} is there already. Overwrite it?"
-                self._change(question=Confirmation(sentence, "overwrite it", lambda: self.save(path, force=True)))
+                self._change(question=(sentence, "overwrite it", lambda: self.save(path, force=True)))
                 return
             check_file.save(matrix_view.matrix, file, force=force)
             check_file.remember(file)
@@ -208,43 +174,7 @@ class MatrixController:
 
         self._start_job(f"saving {path}", job)
 
-    def compare(self, path: str, force: bool = False) -> None:
-        """Compare the open check with the older check in a file."""
-        matrix_view = self.state.check
-        if matrix_view is None:
-            return
-
-        def job() -> None:
-            from stallprobes.matrix import check_file
-            from stallprobes.matrix.comparing import compare
-
-            file = _file(path)
-            try:
-                result = compare.compare(check_file.load(file), matrix_view.matrix, force=force)
-            except TimelinesDiffer:
-                raise
-            except NotComparable as error:
-                if force:
-                    raise
-                self._change(
-                    question=Confirmation(str(error), "compare them anyway", lambda: self.compare(path, force=True))
-                )
-                return
-            self._change(matrix_view=matrix_view.compared(result), comparison=result, against=str(file), note="")
-
-        self._start_job(f"comparing with {path}", job)
-
-    def end_comparison(self) -> None:
-        """End the comparison."""
-        matrix_view = self.state.matrix_view
-        self._change(
-            matrix_view=None if matrix_view is None else matrix_view.compared(None),
-            comparison=None,
-            against="",
-            note="",
-        )
-
-    def take_question(self) -> Confirmation | None:
+    def take_question(self) -> tuple[str, str, Callable[[], None]] | None:
         """The pending question, once."""
         question = self.state.question
         if question is not None:
@@ -310,7 +240,7 @@ class MatrixController:
             target = self._wait_for_gpu(lent, stop)
             if target is not None:
                 blank = MatrixView.of(_blank(plan, target, seed, quick))
-                self._change(matrix_view=blank, origin="", unsaved=False, comparison=None, against="", unmeasured=None)
+                self._change(matrix_view=blank, origin="", unsaved=False, unmeasured=False)
                 matrix = runner.run(
                     plan,
                     backend=target.backend,
@@ -381,6 +311,17 @@ class MatrixController:
         )
         self._change(matrix_view=_finished(matrix, matrix_view), unsaved=True)
         return f" {count} measured cells are kept."
+
+
+def saved_check() -> tuple[MatrixView, str] | None:
+    """The last saved check and its file, None without one. Takes about half a millisecond a cell."""
+    from stallprobes.matrix import check_file
+
+    path = check_file.last_saved()
+    # It may have been replaced by something else.
+    with suppress(CheckFileError):
+        return None if path is None else (MatrixView.of(check_file.load(path)), str(path))
+    return None
 
 
 def suggestion(state: MatrixState) -> str:

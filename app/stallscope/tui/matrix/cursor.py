@@ -1,17 +1,17 @@
-"""Cursor of the matrix: the selected cell, the order of the cells, and the view of the block on it."""
+"""Cursor of the matrix: the selected cell, and the view of the block on it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from stallscope.tui.actions import MATRIX_ACTIONS
+from stallscope.tui.actions import SCREENS
 from stallscope.tui.matrix.block import BlockLayout, BlockView
 from stallscope.tui.matrix.cell import summary
 from stallscope.tui.matrix.controller import MatrixState
 from stallscope.tui.matrix.view_model import Key, MatrixView, block_symbols
 
 # Default keys of the matrix screen by the name of the action.
-KEYS = {action.name: action.keys for action in MATRIX_ACTIONS}
+KEYS = {action.name: action.keys for action in SCREENS["matrix"]}
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,6 @@ class MatrixCursor:
     ``follows``: the newest stall of a running check is selected.
     """
 
-    worst_first: bool = True
     key: Key | None = None
     first: tuple[int, int] = (0, 0)
     follows: bool = False
@@ -32,7 +31,7 @@ class MatrixCursor:
         none where there is no cell."""
         if matrix_view is None:
             return replace(self, key=None)
-        victims, aggressors = matrix_view.order(self.worst_first)
+        victims, aggressors = matrix_view.order
         if not (victims and aggressors):
             return replace(self, key=None)
         if self.key is not None and self.key[0] in victims and self.key[1] in aggressors:
@@ -40,17 +39,11 @@ class MatrixCursor:
         worst = self.at_worst(matrix_view)
         return worst or replace(self, key=(victims[0], aggressors[0]))
 
-    def reordered(self, matrix_view: MatrixView | None) -> MatrixCursor:
-        """With the worst cell first and selected, or as measured."""
-        cursor = replace(self, worst_first=not self.worst_first, first=(0, 0))
-        return (cursor.at_worst(matrix_view) if cursor.worst_first else None) or cursor
-
     def at_worst(self, matrix_view: MatrixView | None) -> MatrixCursor | None:
-        """On the worst cell, in a comparison on the one that changed most; None if all are quiet."""
+        """On the worst cell; None if all are quiet."""
         if matrix_view is None:
             return None
-        aggressors = matrix_view.order(self.worst_first)[1]
-        worst = matrix_view.worst(True, aggressors) or matrix_view.worst(False, aggressors)
+        worst = matrix_view.worst
         return None if worst is None else replace(self, key=worst, first=(0, 0), follows=False)
 
     def at_newest_stall(self, state: MatrixState) -> MatrixCursor:
@@ -76,23 +69,22 @@ def block_view(state: MatrixState, cursor: MatrixCursor, replayed: bool, ascii_o
     if matrix_view is None or key is None:
         run = "" if replayed else f"{KEYS['check_run']} runs a check on this machine; "
         return BlockView("check", empty=("", f"{run}{KEYS['check_open']} opens a saved check; ? shows the help."))
-    block, drawn = matrix_view.block, block_symbols(matrix_view, ascii_only)
-    victims, aggressors = matrix_view.order(cursor.worst_first)
+    block, (symbols, entries, worst) = matrix_view.block, block_symbols(matrix_view, ascii_only)
+    victims, aggressors = matrix_view.order
     rest = []
     if block is not None and block.lines:
         rest += [f"quiet for all: {', '.join(block.quiet)}"] if block.quiet else []
         rest += [f"not reached: {', '.join(block.unreached)}"] if block.unreached else []
     return BlockView(
-        title=f"victims{', worst first' if cursor.worst_first and block is not None else ''}",
+        title=f"victims{'' if block is None else ', worst first'}",
         rows=aggressors,
         columns=victims,
         focus=(aggressors.index(key[1]), victims.index(key[0])),
         first=cursor.first,
         fresh=None if state.run is None else state.run.last,
-        symbols=drawn.symbols,
-        worst=drawn.worst,
+        symbols=symbols,
+        worst=worst,
         rest="; ".join(rest),
-        entries=drawn.legend,
-        compared=bool(matrix_view.changes),
+        entries=entries,
         cell=summary(matrix_view, key),
     )

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 
 from textual.reactive import var
 
 from stallprobes.matrix.matrix import Matrix
-from stallprobes.wording import check_wording, comparison_wording, reference_wording
+from stallprobes.wording import check_wording
 from stallscope.report.columns import display_width
 from stallscope.tui.common.bars import ScreenHead
 from stallscope.tui.common.lines import Line, cut, length
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
-from stallscope.tui.matrix.known_checks import Unmeasured
 
-# Words in the header for a matrix that the screen has loaded and not measured.
-_UNMEASURED = {
-    Unmeasured.SAVED: "SAVED CHECK",
-    Unmeasured.REFERENCE: "REFERENCE",
-}
 # HEAD_HEIGHT: usual height (lines) of the header, with only the first line of the headline. TALL_HEAD_HEIGHT: height
 # (lines) of the header on a high screen, with all lines of the headline.
 HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
@@ -83,12 +76,7 @@ def _headline_line(label: str, text: str, width: int) -> Line:
 def _progress_line(view: MatrixHeadView, width: int) -> Line:
     share, bar = view.share or 0.0, min(30, width // 4)
     full = round(share * bar)
-    line: Line = [
-        (" ", ""),
-        ("█" * full, "heat"),
-        ("░" * (bar - full), "faint"),
-        (f" {share:4.0%}  ", "strong"),
-    ]
+    line: Line = [(" ", ""), ("█" * full, "heat"), ("░" * (bar - full), "faint"), (f" {share:4.0%}  ", "strong")]
     line.append((cut(view.progress, max(0, width - length(line) - 1)), ""))
     return line
 
@@ -102,16 +90,15 @@ def head_view(state: MatrixState, now_s: float, replayed: bool = False) -> Matri
         words, style = ("not saved", "warn") if state.unsaved else ("", "")
         if matrix.interrupted and state.run is None:
             words, style = f"INTERRUPTED{', ' + words if words else ''}", "notice"
-        if state.unmeasured is not None and state.run is None:
-            words, style = _UNMEASURED[state.unmeasured], "notice"
-        reference = state.matrix_view.shown_reference
+        if state.unmeasured and state.run is None:
+            words, style = "SAVED CHECK", "notice"
         view = replace(
             view,
             machine=check_wording.profile_name(matrix) if matrix.simulated else check_wording.machine_name(matrix),
             simulated=matrix.simulated,
             state=words,
             state_style=style,
-            about=_about(state, matrix) if reference is None else reference_wording.reference_title(reference),
+            about=_about(state, matrix),
             headline=() if headline is None or state.run is not None else headline,
         )
     if state.run is not None:
@@ -121,12 +108,7 @@ def head_view(state: MatrixState, now_s: float, replayed: bool = False) -> Matri
 
 
 def _about(state: MatrixState, matrix: Matrix) -> str:
-    """File, extent, order, duration, time and size of the check; with a comparison, what changed."""
-    if state.comparison is not None:
-        # What was found first: paths are long, and the list of differences has them.
-        old, new = PurePath(state.against).name, PurePath(state.origin).name or "this check"
-        names = f"{old} → {new}" if old != new else f"{state.against} → {state.origin}"
-        return f"{comparison_wording.change_counts(state.comparison)} · {names}"
+    """File, extent, order, duration, time and size of the check."""
     parts = [state.origin] if state.origin else []
     parts += ["quick check" if matrix.quick else "full check", f"order by seed {matrix.seed}"]
     if state.run is None:
@@ -151,17 +133,14 @@ def _running(view: MatrixHeadView, run: CheckRun, now_s: float) -> MatrixHeadVie
 
 
 def _note(state: MatrixState, replayed: bool) -> tuple[str, str]:
-    """The last line and its style: the file job that runs, the last message, or the differences of a comparison."""
+    """The last line and its style: the file job that runs, or the last message."""
     if state.busy:
         return f"{state.busy} …", "warn"
     if state.note:
         return state.note, "bad" if state.failed else "accent"
-    if state.comparison is not None:
-        differences = [comparison_wording.difference_line(difference) for difference in state.comparison.differences]
-        if not differences:
-            return "The fingerprints do not differ.", "dim"
-        return f"The fingerprints differ: {'; '.join(differences)}.", "warn"
-    if state.unmeasured is not None:
-        whose = "The last saved check" if state.unmeasured is Unmeasured.SAVED else "Of other machines"
-        return f"{whose}, not measured now.{'' if replayed else ' r runs a check of this machine.'}", "warn"
+    if state.unmeasured:
+        return (
+            f"The last saved check, not measured now.{'' if replayed else ' r runs a check of this machine.'}",
+            "warn",
+        )
     return "", "dim"

@@ -1,4 +1,4 @@
-"""The matrix screen: runs a check cell by cell, and opens, saves and compares checks."""
+"""The matrix screen: runs a check cell by cell, and opens and saves checks."""
 
 from __future__ import annotations
 
@@ -6,32 +6,23 @@ import io
 import signal
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 
-from stallprobes.machine.fingerprint import kernel_module_version
-from stallprobes.matrix.reference import real_name
-from stallprobes.wording import comparison_wording
 from stallscope.report import matrix_text
 from stallscope.report.text import TextWriter
 from stallscope.tui.common.bars import KeyBar
-from stallscope.tui.common.dialog import Ask, Choose, Prompt, TextDialog, section
+from stallscope.tui.common.dialog import Ask, Choose, Prompt
 from stallscope.tui.common.lines import LineWidget
-from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.matrix.block import BlockLayout, BlockView, SymbolBlock
 from stallscope.tui.matrix.cell import CellScreen
 from stallscope.tui.matrix.controller import MatrixController, MatrixState, suggestion
-from stallscope.tui.matrix.cursor import KEYS, MatrixCursor, block_view
+from stallscope.tui.matrix.cursor import MatrixCursor, block_view
 from stallscope.tui.matrix.header import HEAD_HEIGHT, TALL_HEAD_HEIGHT, MatrixHead, head_view
 from stallscope.tui.matrix.view_model import Key
-
-if TYPE_CHECKING:
-    from stallprobes.matrix.comparing.comparison import Comparison
 
 # Seed of the random order in which a check that is started on this screen measures its cells.
 SEED = 1
@@ -48,29 +39,10 @@ _UNSAVED = "The current check is not saved and will be lost."
 
 
 def _is_new(drawn: MatrixState | None, state: MatrixState) -> bool:
-    """True if a check has ended, was opened or was compared since ``drawn``."""
+    """True if a check has ended or was opened since ``drawn``."""
     if drawn is None or drawn.matrix_view is None or state.matrix_view is None or drawn.run is not None:
         return True
-    return drawn.matrix_view.matrix is not state.matrix_view.matrix or drawn.comparison is not state.comparison
-
-
-class Differences(TextDialog[None]):
-    """Shows the differences between two checks."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding(KEYS["check_differences"], "close", "close")]
-
-
-def differences(comparison: Comparison, checks: str) -> PrintableText:
-    """The fingerprints' differences, the number of changed cells, and cells that only one of both ``checks`` has."""
-    text = PrintableText()
-    section(text, "Checks", checks)
-    lines = "\n".join(map(comparison_wording.difference_line, comparison.differences))
-    section(text, "Differences of the fingerprints", lines or "none")
-    rate = f"Of comparisons without a change at most {comparison.false_alarm_rate:.0%} have a WORSE or BETTER cell."
-    section(text, "Cells", f"{comparison_wording.change_counts(comparison)}. {rate}")
-    for title, only in (("Only in the old check", comparison.only_old), ("Only in the new check", comparison.only_new)):
-        section(text, title, "\n".join(comparison_wording.places_by_column(place.key for place in only)))
-    return text
+    return drawn.matrix_view.matrix is not state.matrix_view.matrix
 
 
 class MatrixScreen(ActionScreen):
@@ -95,9 +67,9 @@ class MatrixScreen(ActionScreen):
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Show what is known before a check, and suspend a check with the program."""
+        """Show the last saved check, and suspend a check with the program."""
         if self.controller.state.matrix_view is None and self.controller.state.run is None:
-            self.controller.show_known(*self._gpu_and_driver())
+            self.controller.show_saved()
         send = self.controller.send_signal
         self.app.app_suspend_signal.subscribe(self, lambda _: send(signal.SIGSTOP), immediate=True)
         self.app.app_resume_signal.subscribe(self, lambda _: send(signal.SIGCONT), immediate=True)
@@ -108,12 +80,6 @@ class MatrixScreen(ActionScreen):
         state = self.controller.state
         return self.controller.reads or (state.run is None and state is not self._drawn)
 
-    def _gpu_and_driver(self) -> tuple[str | None, str | None]:
-        """The model of the monitor's GPU, of a simulated one that of its profile, and its driver; None if unknown."""
-        observation = self.context.observation
-        gpus = () if observation is None else observation.probe_set.gpus
-        return (str(real_name(gpus[0].model)) if gpus else None), kernel_module_version()
-
     # Drawing.
 
     def tick(self) -> None:
@@ -122,7 +88,8 @@ class MatrixScreen(ActionScreen):
         if self.app.screen is self:
             question = self.controller.take_question()
             if question is not None:
-                self.ask(Ask(question.sentence, question.confirm_label), lambda _: question.action())
+                sentence, yes, action = question
+                self.ask(Ask(sentence, yes), lambda _: action())
         now_s = time.monotonic()
         running = state.run is not None and self._run_pace.due(now_s)
         if self.can_draw and (self.changed or state is not self._drawn or running):
@@ -167,11 +134,7 @@ class MatrixScreen(ActionScreen):
         """Give the header its lines, and the block all others."""
         self.query_one(MatrixHead).styles.height = TALL_HEAD_HEIGHT if height >= TALL_SCREEN else HEAD_HEIGHT
 
-    # Selected cell and order.
-
-    def action_check_order(self) -> None:
-        """Sort by severity, or as measured."""
-        self._show_cell(self.cursor.reordered(self.controller.state.matrix_view))
+    # Selected cell.
 
     def action_check_worst(self) -> None:
         """Select the worst cell."""
@@ -276,39 +239,21 @@ class MatrixScreen(ActionScreen):
             given = suggestion(self.controller.state)
             self.ask(Prompt("Save the check to which file?", given), self.controller.save)
 
-    def action_check_compare(self) -> None:
-        """Ask for a file, and compare with it; or end the comparison."""
-        if not self._no_check_runs() or not self._has_check():
-            return
-        if self.controller.state.comparison is not None:
-            self.controller.end_comparison()
-        else:
-            self.ask(Prompt("Compare with which older check?"), self.controller.compare)
-
     def _no_check_runs(self) -> bool:
         if self.controller.state.run is not None:
             self.controller.show_message("A check is running: stop it, or wait for its end.")
         return self.controller.state.run is None
 
     def _has_check(self) -> bool:
-        if self.controller.state.check is None:
+        if self.controller.state.matrix_view is None:
             self.controller.show_message("There is no check yet: run one, or open a file.")
-        return self.controller.state.check is not None
-
-    def action_check_differences(self) -> None:
-        """List all differences."""
-        state = self.controller.state
-        if state.comparison is None:
-            self.controller.show_message("Compare with another check first.")
-        else:
-            checks = f"{state.against} → {state.origin or 'this check'}"
-            self.app.push_screen(Differences(differences(state.comparison, checks)))
+        return self.controller.state.matrix_view is not None
 
     def action_copy(self) -> None:
         """Copy the text report of the check to the terminal's clipboard."""
-        if self._has_check() and self.controller.state.check is not None:
+        if self._has_check() and self.controller.state.matrix_view is not None:
             text = io.StringIO()
-            matrix_text.show(TextWriter(text, width=_REPORT_COLUMNS), self.controller.state.check.matrix)
+            matrix_text.show(TextWriter(text, width=_REPORT_COLUMNS), self.controller.state.matrix_view.matrix)
             self.copy_report(text.getvalue())
 
 

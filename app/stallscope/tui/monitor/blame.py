@@ -77,7 +77,7 @@ class BlameControl:
         else:
             plan = experiment.plan_of(aggressors, victims, live.options.together)
             self._show(
-                BlamePlanDialog(plan_text(plan, aggressors), "start"),
+                Ask(plan_text(plan, aggressors), "start"),
                 lambda start: self._start(live, last.probe_set, aggressors, victims) if start else None,
             )
 
@@ -142,16 +142,6 @@ class BlameControl:
             return
         analyzer.judgement.add_blame(self._result, last.wall_s)
         self._show(BlameResult(self._result))
-
-
-class BlamePlanDialog(Ask, inherit_bindings=False):
-    """Asks whether to begin an experiment. Returns True for enter and y."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,y", "answer(True)", "start"),
-        Binding("escape,q", "close", "close"),
-    ]
-    YES_KEY, NO = "enter", ("escape", "leave")
 
 
 def plan_text(plan: BlamePlan, aggressors: Sequence[Probe]) -> str:

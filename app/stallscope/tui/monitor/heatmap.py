@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +29,7 @@ Decades = tuple[int, int]
 FIRST_DECADES: Decades = (1, 6)
 # Largest number of heat map rows for each factor of 10 on the latency axis.
 _MOST_PARTS = 4
-# Smallest height (lines) of the heat map's panel that shows the GPU's values and the time axis. A panel without the map
-# shows the values and the axis at any height.
+# Smallest height (lines) of the heat map's panel that shows the GPU's values and the time axis.
 _WITH_AXIS = 8
 # Smallest height (lines) of the heat map's panel that shows a row for the GPU's power.
 _WITH_POWER = 16
@@ -54,40 +52,29 @@ _KEY_ONLY = 3
 _BASELINE, _RECORDED = "baseline", " ●rec"
 
 
-@dataclass(frozen=True, eq=False)
-class HeatMapView:
-    """The heat map of ``focus``; with ``without_map`` only the lines above and below the map.
-
-    ``remedy_key`` is the key that measures a remedy.
-    """
-
-    focus: FocusView | None = None
-    remedy_key: str = ""
-    without_map: bool = False
-
-
 class HeatMap(LineWidget):
     """Draws the last minute of ``view``, the newest column at the right."""
 
-    view = var(HeatMapView())
+    view = var[FocusView | None](None)
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, remedy_key: str, *, id: str | None = None) -> None:
+        """``remedy_key`` is the key that measures a remedy."""
         super().__init__(id=id)
+        self._remedy_key = remedy_key
         self._decades = FIRST_DECADES
 
-    def watch_view(self, before: HeatMapView, after: HeatMapView) -> None:
+    def watch_view(self, before: FocusView | None, after: FocusView | None) -> None:
         """Draw when a column is complete, and when anything but its counts changed."""
-        if before.focus is None or after.focus is None or _drawn_once(before) != _drawn_once(after):
+        if before is None or after is None or _drawn_once(before) != _drawn_once(after):
             self.redraw()
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A line for stretches and marks, the map, the GPU's values and the time axis."""
-        view = self.view
-        if view.focus is None or height < 3:
+        if self.view is None or height < 3:
             return []
         # The axis widens when calls leave it, and does not narrow, since it would jump when they come back.
-        self._decades = widened(view.focus, self._decades)
-        return heat_lines(view.focus, width, height, self._decades, view.remedy_key, without_map=view.without_map)
+        self._decades = widened(self.view, self._decades)
+        return heat_lines(self.view, width, height, self._decades, self._remedy_key)
 
     @property
     def columns(self) -> int:
@@ -100,17 +87,14 @@ def columns_of(width: int) -> int:
     return max(1, width - LABEL - 1 - (FIGURE if width >= _FIGURES_FROM else 0))
 
 
-def _drawn_once(view: HeatMapView) -> object:
+def _drawn_once(focus: FocusView) -> object:
     """A value that changes whenever the map must be drawn again."""
-    focus = view.focus
-    if focus is None:
-        return None
     unjudged = focus.channels and focus.channels[0].baseline is None
     # Each movement sends the whole map to the terminal: of narrow columns several move at once.
     moves = int(focus.first * focus.column_s / _MOVES_S)
     marks = [(focus.first + column, text) for column, text in focus.marks]
     stretches = [(focus.first + stretch.first, stretch.name, stretch.relation) for stretch in focus.stretches]
-    return focus.row.name, moves, marks, stretches, unjudged, focus.recorded, view.without_map
+    return focus.row.name, moves, marks, stretches, unjudged, focus.recorded
 
 
 def widened(view: FocusView, decades: Decades) -> Decades:
@@ -125,23 +109,18 @@ def widened(view: FocusView, decades: Decades) -> Decades:
 
 
 def heat_lines(
-    view: FocusView,
-    width: int,
-    height: int,
-    decades: Decades = FIRST_DECADES,
-    remedy_key: str = "",
-    *,
-    without_map: bool = False,
+    view: FocusView, width: int, height: int, decades: Decades = FIRST_DECADES, remedy_key: str = ""
 ) -> list[Line]:
     """The map of ``decades`` in ``height`` lines: darker cells have more calls per second. Cells above three times the
     baseline's p99 have another color."""
     columns = len(view.heat)
-    with_gpu = height >= _WITH_AXIS or without_map
-    below = [*_gpu_lines(view, width, height), _time_axis(columns, columns * view.column_s)] if with_gpu else []
+    below: list[Line] = []
+    if height >= _WITH_AXIS:
+        below = [*_gpu_lines(view, width, height), _time_axis(columns, columns * view.column_s)]
     recorded: Line = [(_RECORDED, "accent")] if view.recorded else []
     out: list[Line] = [[(" " * LABEL + "│", "faint"), *_titles(view, columns, remedy_key), *recorded]]
     room = height - len(out) - len(below)
-    if without_map or room < 1:
+    if room < 1:
         return [*out, *below]
     bounds = _bounds(decades, room)
     rows = len(bounds) - 1

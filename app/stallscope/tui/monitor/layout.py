@@ -38,9 +38,6 @@ _LOG_GROWS_FROM = 48
 # Usual share (0 to 1) of the heat map in the lines that the probe table and the log leave free. The histograms get the
 # rest.
 _HEAT_MAP_SHARE = 0.6
-# Height (lines) of the heat map's panel while larger histograms replace the map. The panel keeps the lines of marks,
-# utilisation, SM activity and time axis.
-_WITHOUT_MAP = 4
 
 
 @dataclass(frozen=True)
@@ -57,20 +54,11 @@ class Layout:
     compact: bool = False
 
 
-def layout(height: int, table_rows: int, victims: int = 0, header: int = 2, *, larger: bool = False) -> Layout:
+def layout(height: int, table_rows: int, victims: int = 0, header: int = 2) -> Layout:
     """The layout for a screen of ``height`` lines and a probe table of ``table_rows`` lines.
 
-    ``victims`` of them are not aggressors; ``header`` is the number of lines of the header in a compact layout. With
-    ``larger`` the histograms have the lines of the map, and the GPU's values and the time axis stay.
+    ``victims`` of them are not aggressors; ``header`` is the number of lines of the header in a compact layout.
     """
-    usual = _layout(height, table_rows, victims, header)
-    if not larger or usual.heat_map <= _WITHOUT_MAP:
-        return usual
-    more = usual.heat_map - _WITHOUT_MAP
-    return Layout(usual.table, usual.histograms + more, _WITHOUT_MAP, usual.log, usual.compact)
-
-
-def _layout(height: int, table_rows: int, victims: int, header: int) -> Layout:
     if height < COMPACT_BELOW:
         # The key bar and the aggressors have a line each.
         shared = height - header - 2 - _COMPACT_HISTOGRAMS - _COMPACT_LOG

@@ -37,12 +37,7 @@ def header_view(
 
 
 def table_view(
-    state: MonitorState,
-    observation: Observation,
-    model: MonitorView | None,
-    keys: Mapping[str, str],
-    *,
-    compact: bool,
+    state: MonitorState, observation: Observation, model: MonitorView | None, keys: Mapping[str, str], *, compact: bool
 ) -> ProbeTableView:
     """The probe table; ``keys`` are the keys of the actions by name."""
     keys_of, before = probe_keys(observation.probe_set), None

@@ -16,13 +16,12 @@ from textual.events import Key
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import MonitorView, ProbeRow, report_text
-from stallprobes.model import KIB, Role
+from stallprobes.model import Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, Group
+from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, SCREENS, VICTIM_KEYS, Group
 from stallscope.tui.common.bars import KeyBar
-from stallscope.tui.common.dialog import Choose
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
@@ -30,10 +29,10 @@ from stallscope.tui.common.timers import Pace
 from stallscope.tui.monitor import panel_views
 from stallscope.tui.monitor.blame import BlameControl
 from stallscope.tui.monitor.header import Header
-from stallscope.tui.monitor.heatmap import HeatMap, HeatMapView
+from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.layout import layout
 from stallscope.tui.monitor.probe_table import ProbeTable, probe_keys, strip_columns, table_height
-from stallscope.tui.monitor.state import MonitorState, WayBack
+from stallscope.tui.monitor.state import MonitorState
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.source import ProbeSource
@@ -73,7 +72,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.monitor_view: MonitorView | None = None
         self.clock: Callable[[], float] = time.monotonic
         # The labels of the actions' keys, with the keys of the settings.
-        self._key_labels = {action.name: self.key_of(action) for action in MONITOR_ACTIONS}
+        self._key_labels = {action.name: self.key_of(action) for action in SCREENS["monitor"]}
         self.blame = BlameControl(self.warn, lambda *dialog: self.app.push_screen(*dialog))
         frames = context.settings.frames_per_second
         self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)
@@ -91,7 +90,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         yield Header(id="header")
         yield ProbeTable(id="lists")
         yield Histograms(id="histograms")
-        yield HeatMap(id="heat")
+        yield HeatMap(self._key_labels["remedy"], id="heat")
         yield VerdictLog(id="log")
         yield KeyBar(id="keys")
 
@@ -271,7 +270,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         model = self.monitor_view
         keys, table = self._key_labels, self.query_one(ProbeTable)
         table.view = panel_views.table_view(self.state, observation, model, keys, compact=self._compact)
-        heat_map.view = HeatMapView(None if model is None else model.focus, keys["remedy"], self.state.larger)
+        heat_map.view = None if model is None else model.focus
         self.query_one(VerdictLog).view = replace(self.log_view(observation), titled=not self._compact)
         histograms.view = panel_views.histograms_view(self.state, observation, model, keys)
 
@@ -314,7 +313,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         # The victim that stalled before a remedy has a row too.
         more = 0 if self.analyzer is None or self.analyzer.before is None else 1
         rows = table_height(probe_set) + more
-        sizes = layout(height, rows, victims + more, header, larger=self.state.larger)
+        sizes = layout(height, rows, victims + more, header)
         self._compact, self._header = sizes.compact, header if sizes.compact else 2
         self.query_one(Header).styles.height = self._header
         table.styles.height = sizes.table
@@ -470,7 +469,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         known = patterns()[pattern]
         present = live.requested()[0]
         if not present.pattern:
-            back = WayBack(present, self.state.focus_name, self.state.selected)
+            back = present, self.state.focus_name, self.state.selected
             self.show(replace(self.state, way_back=back))
         new = probe_sets.for_variant(present, known, known.variant(variant))
         on = dict.fromkeys(probe_sets.aggressors(new), True)
@@ -490,11 +489,6 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         if remedy is None:
             raise ValueError("No pattern has a remedy for what runs now: select a pattern (o).")
         self._load_variant(live, *remedy)
-
-    def action_larger(self) -> None:
-        """Give the rows of the heat map to the histograms, or give them back."""
-        self.show(replace(self.state, larger=not self.state.larger))
-        self.rearrange()
 
     def action_change_span(self, steps: int) -> None:
         """Take the next shorter or longer time axis of SPANS_S and the settings."""
@@ -528,19 +522,6 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             self.analyzer.discard_baselines([row.name])
         return f"{sentence} Its baseline is measured again."
 
-    def action_scale_size(self, steps: int) -> None:
-        """Divide or multiply the copy size of the probe that is shown by four, and select it."""
-        name = self.state.focus_name
-        if self.live is not None and name is not None:
-            self.select_probe(name)
-            self._edit(lambda live: self._scale_size(live, name, 4.0**steps))
-
-    def _scale_size(self, live: LiveSource, name: str, factor: float) -> str:
-        probe_set, on = live.requested()
-        new, size = probe_sets.with_scaled_size(probe_set, name, factor)
-        live.load(new, on)
-        return f"{name}: {size // KIB} KiB. The engine restarts."
-
     def action_blame(self) -> None:
         """Show the plan of a blame experiment and start it, or stop the running one."""
         if self.live is not None and self.state.observation is not None:
@@ -549,9 +530,8 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     @property
     def has_way_back(self) -> bool:
-        """True if a blame experiment runs, the histograms are larger, or probes of a remedy or pattern are loaded."""
-        back = self.live is not None and (bool(self.blame.status) or self.state.way_back is not None)
-        return back or self.state.larger
+        """True if a blame experiment runs, or probes of a remedy or pattern are loaded."""
+        return self.live is not None and (bool(self.blame.status) or self.state.way_back is not None)
 
     @property
     def urgent(self) -> tuple[str, ...]:
@@ -560,14 +540,11 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         return ("blame",) if several else ()
 
     def action_go_back(self) -> None:
-        """Stop the blame experiment, else close the larger histograms, else return from a remedy or pattern.
+        """Stop the blame experiment, else return from a remedy or pattern.
 
         Otherwise the key has its usual effect.
         """
         if self.blame.stop():
-            return
-        if self.state.larger:
-            self.action_larger()
             return
         if self.live is None or self.state.way_back is None:
             raise SkipAction
@@ -578,7 +555,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         back, present = self.state.way_back, live.requested()[0]
         if back is not None:
             # Another GPU may have been selected since.
-            live.load(structs.replace(back.probe_set, gpus=present.gpus, details=present.details), {})
+            live.load(structs.replace(back[0], gpus=present.gpus, details=present.details), {})
 
     # View, engine and reports.
 
@@ -601,17 +578,6 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         if self.analyzer is not None:
             self.analyzer.clear()
         self.thaw()
-
-    def action_gpu(self) -> None:
-        """Open the choice of a GPU."""
-        live = self.live
-        if live is None or not self.engine_is_free:
-            return
-        if not live.gpus:
-            self.warn("CUDA sees no GPU.")
-            return
-        options = [(gpu.uuid, f"{gpu.label}  {gpu.pci}") for gpu in live.gpus]
-        self.ask(Choose("Select the GPU:", options), live.use_gpu)
 
     def action_copy(self) -> None:
         """Copy the report to the terminal's clipboard."""

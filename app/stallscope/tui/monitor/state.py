@@ -14,15 +14,6 @@ from stallscope.tui.common.screen import MovingState
 from stallscope.tui.monitor.following import Following, Weight
 
 
-@dataclass(frozen=True)
-class WayBack:
-    """The probes to return to, and the victim that was shown, ``selected`` by the user or not."""
-
-    probe_set: ProbeSet
-    focus_name: str | None
-    selected: bool
-
-
 @dataclass(frozen=True, eq=False)
 class MonitorState(MovingState):
     """State of the monitor: ``observation``, the newest one, and ``focus_name``, the probe in focus.
@@ -30,8 +21,8 @@ class MonitorState(MovingState):
     ``selected``: the user has selected that probe, and it stays. Otherwise ``following`` chooses a victim. ``frozen``
     is a copy of the analyzer while the view is paused. ``ready_at`` is when the engine became ready (s since 1970).
     ``tried``: an aggressor was switched on since the start. ``span_s`` is the chosen length of the time axis in s, None
-    for the length of the settings. ``larger``: the histograms have the rows of the heat map. ``way_back`` leads to the
-    probes before remedies and patterns.
+    for the length of the settings. ``way_back`` has the probes before
+    remedies and patterns, the victim that was shown, and whether the user had selected it.
     """
 
     observation: Observation | None = None
@@ -42,8 +33,7 @@ class MonitorState(MovingState):
     ready_at: float = 0.0
     tried: bool = False
     span_s: float | None = None
-    larger: bool = False
-    way_back: WayBack | None = None
+    way_back: tuple[ProbeSet, str | None, bool] | None = None
 
     @property
     def probe_set(self) -> ProbeSet | None:
@@ -86,10 +76,9 @@ class MonitorState(MovingState):
         )
 
     def _with_probes(self, probe_set: ProbeSet) -> MonitorState:
-        back = self.way_back
-        if back is not None and probe_set.probes == back.probe_set.probes:
-            following = Following(name=back.focus_name)
-            return replace(self, way_back=None, following=following, focus_name=back.focus_name, selected=back.selected)
+        if self.way_back is not None and probe_set.probes == self.way_back[0].probes:
+            _, name, selected = self.way_back
+            return replace(self, way_back=None, following=Following(name=name), focus_name=name, selected=selected)
         victims = tuple(probe.name for probe in probe_set.probes if probe.role is Role.VICTIM)
         state = replace(self, following=self.following.within(victims))
         if self.selected and probe_set.probe(self.focus_name or "") is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -27,18 +26,8 @@ NARROW_COLUMNS = 110
 _KINDS = {Kind.STALL: "stall", Kind.CONTROL: "control", Kind.REMEDY: "remedy"}
 # Words for the roles of probes.
 _ROLES = {Role.VICTIM: "victim", Role.AGGRESSOR: "aggressor"}
-
-
-@dataclass(frozen=True)
-class ListedLine:
-    """A line of the list: what it loads, its heading, its text with a word behind it, and the searched text."""
-
-    id: str
-    heading: str
-    text: str
-    word: str
-    style: str
-    searched: str
+# Line of the list: its heading, what it loads, its text with a word behind it, and the searched text.
+_ListedLine = tuple[str, str, PrintableText, str]
 
 
 class PatternsScreen(ActionScreen):
@@ -157,37 +146,33 @@ class PatternsScreen(ActionScreen):
             self.dismiss()
 
 
-def _options(lines: Sequence[ListedLine], words: list[str]) -> list[PrintableOption]:
+def _options(lines: Sequence[_ListedLine], words: list[str]) -> list[PrintableOption]:
     """The lines among ``lines`` with all ``words``, below their headings; without any, a line that says so."""
     options: list[PrintableOption] = []
-    heading = ""
-    for line in lines:
-        if not all(word in line.searched for word in words):
-            continue
-        if line.heading != heading:
-            heading = line.heading
-            options.append(PrintableOption(PrintableText(heading, "bold")))
-        options.append(PrintableOption(PrintableText(f"  {line.text}  ").append(line.word, line.style), line.id))
+    above = ""
+    for heading, line, text, searched in lines:
+        if all(word in searched for word in words):
+            options += [PrintableOption(PrintableText(heading, "bold"))] if heading != above else []
+            options.append(PrintableOption(text, line))
+            above = heading
     return options or [PrintableOption("no pattern and no probe has these words")]
 
 
-def listed_lines() -> tuple[ListedLine, ...]:
+def listed_lines() -> tuple[_ListedLine, ...]:
     """All lines: the variants of the patterns, then the probes of the catalog."""
     listed = []
     for pattern in patterns().values():
         for variant in pattern.variants:
             word, style = _KINDS[variant.kind], "bold" if variant.kind is Kind.STALL else "italic"
-            searched = f"{pattern.name} {pattern.title} {variant.name} {variant.title} {word}"
-            line = f"{pattern.name}/{variant.name}"
-            listed.append(ListedLine(line, pattern.name, variant.name, word, style, searched.casefold()))
+            text = PrintableText(f"  {variant.name}  ").append(word, style)
+            searched = f"{pattern.name} {pattern.title} {variant.name} {variant.title} {word}".casefold()
+            listed.append((pattern.name, f"{pattern.name}/{variant.name}", text, searched))
     for entry in entries().values():
-        if entry.role is Role.HOST:
-            continue
-        for place in _places(entry):
+        for place in _places(entry) if entry.role is not Role.HOST else ():
             name, word = entry.probe(place).name, _ROLES[entry.role]
-            line, text = f"probe/{name}", f"{name}  {entry.title}"
-            searched = f"{text} {place.context.name} {word}".casefold()
-            listed.append(ListedLine(line, "Add a probe to the current ones", text, word, "italic", searched))
+            text = PrintableText(f"  {name}  {entry.title}  ").append(word, "italic")
+            searched = f"{name}  {entry.title} {place.context.name} {word}".casefold()
+            listed.append(("Add a probe to the current ones", f"probe/{name}", text, searched))
     return tuple(listed)
 
 

@@ -11,7 +11,7 @@ from textual.reactive import var
 
 from stallprobes.machine.gpu_processes import ListedProcess
 from stallprobes.wording import process_wording
-from stallscope.tui.actions import PROCESSES_ACTIONS
+from stallscope.tui.actions import SCREENS
 from stallscope.tui.common.bars import KeyBar, ScreenHead
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.lines import Line, LineWidget, Paragraphs, Run, cut, fit, paragraph_lines
@@ -114,7 +114,7 @@ class ProcessesScreen(ActionScreen):
         self.changed = False
         self.query_one(ProcessesHeader).view = header_view(self.state, self._failure)
         self.query_one(ProcessTable).view = table_view(self.state, self._failure)
-        key = next(self.key_of(action) for action in PROCESSES_ACTIONS if action.name == "attach")
+        key = next(self.key_of(action) for action in SCREENS["processes"] if action.name == "attach")
         self.query_one(Paragraphs).view = detail_paragraphs(self.state, key)
         if not self._checking:
             self.show_note("")

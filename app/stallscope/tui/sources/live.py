@@ -19,7 +19,6 @@ from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.machine import gpus
-from stallprobes.machine.gpus import Gpu
 from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallscope.tui import probe_sets
@@ -249,11 +248,6 @@ class LiveSource:
         observation = self.observation()
         disturbs = observation.probe_set.backend == CUDA and not self.sharing_allowed
         return observation.other_processes if disturbs else ()
-
-    @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs that CUDA sees; empty before the survey."""
-        return self._thread.gpus.visible
 
     @property
     def engine_pid(self) -> int | None:

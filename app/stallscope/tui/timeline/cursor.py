@@ -98,13 +98,6 @@ class TraceCursor:
             begin_ns, end_ns = work_span(work, begin_ns, end_ns)
         return replace(self, selection=selection).at_latency(begin_ns, end_ns - begin_ns, before, shorten=True)
 
-    def with_before(self, before: float) -> TraceCursor:
-        """With the trigger after the share ``before`` of the span; unchanged without a trigger."""
-        if self.trace is None or self.trace.trigger is None:
-            return self
-        span_ns = self.viewport.span_ns
-        return replace(self, viewport=Viewport(self.trace.trigger.began_ns - round(before * span_ns), span_ns))
-
     def at_end(self, end_ns: int) -> TraceCursor:
         """At the span that ends at a time."""
         return replace(self, viewport=Viewport(end_ns - self.viewport.span_ns, self.viewport.span_ns))

@@ -12,13 +12,7 @@ from stallprobes.traces.labels import copy_label, memory_labels, overhead_label,
 from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind
 from stallprobes.traces.trace import OpenWork, Trace, TracedProbe, op_label
 from stallprobes.units import duration_ns, plural, size_text
-from stallscope.tui.timeline.view_model import (
-    RowIntervals,
-    Selection,
-    TraceView,
-    selected_index,
-    selected_work,
-)
+from stallscope.tui.timeline.view_model import RowIntervals, Selection, TraceView, selected_index, selected_work
 
 # Largest number of parts of a delay, and of calls beside the selected call, that the details of the timeline name.
 _MOST_PARTS = 3

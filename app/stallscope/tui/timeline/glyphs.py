@@ -76,39 +76,9 @@ class Glyphs:
 
 
 # Unicode characters of a timeline.
-BLOCK_GLYPHS = Glyphs(
-    left="▏▎▍▌▋▊▉█",
-    right="▕▐",
-    short="▌▐",
-    density="▁▂▃▄▅▆▇█",
-    wait="░",
-    slow_wait="▒",
-    slow="◆",
-    forward="▶",
-    backward="◀",
-    line="─",
-    end="│",
-    cursor="▼",
-    unknown="·",
-    tick="╵",
-)
+BLOCK_GLYPHS = Glyphs("▏▎▍▌▋▊▉█", "▕▐", "▌▐", "▁▂▃▄▅▆▇█", *list("░▒◆▶◀─│▼·╵"))
 # ASCII characters of a timeline, for a terminal without Unicode.
-ASCII_GLYPHS = Glyphs(
-    left="|||#####",
-    right="|#",
-    short="||",
-    density="..::++##",
-    wait="-",
-    slow_wait="=",
-    slow="@",
-    forward=">",
-    backward="<",
-    line="-",
-    end="|",
-    cursor="v",
-    unknown="?",
-    tick="'",
-)
+ASCII_GLYPHS = Glyphs("|||#####", "|#", "||", "..::++##", *list("-=@><-|v?'"))
 
 
 def cell_glyphs(cells: Raster, glyphs: Glyphs) -> NDArray[np.str_]:
@@ -148,31 +118,21 @@ def _mostly_waits(cells: Raster) -> Bools:
     return (cells.hollow >= _HALF) & (cells.hollow > cells.solid)
 
 
-def help_sections(glyphs: Glyphs) -> tuple[tuple[str, str], ...]:
-    """Sections of the help on the letters of cells that the screen draws."""
-    call, wait, unknown = glyphs.left[-1], glyphs.wait, glyphs.unknown
+def help_words(glyphs: Glyphs) -> dict[str, str]:
+    """The letters of cells that the help of the screen names."""
     left, right = glyphs.short[0], glyphs.short[1]
-    parts = _listed(glyphs.left[:-1] + glyphs.right)
-    short = (
-        f"{left} and {right} are also a call shorter than a cell, in its left or right half"
-        if left != right
-        else f"{left} is also a call shorter than a cell"
-    )
-    rows = (
-        f"Host calls: a row for each probe; {call} is a call, {wait} a wait for the GPU. GPU work: a row for each "
-        f"stream, with context, stream and probes; {wait} is work that waits or runs, since it has a record when it "
-        f"has ended. Graphics engine: a row for each context of this program, {call} while it has the engine, "
-        f"{unknown} where that is not known. another process: work waited, and none of these contexts had the engine. "
-        "Counters of the GPU: NVML's for the whole GPU, or simulated ones, by their height. "
-        f"All rows have one time axis; {unknown} is a time that was not recorded."
-    )
-    cells = (
-        f"{parts} are parts of a cell; {short}. {_listed(glyphs.density[:-1])} are several calls, by the share of the "
-        "time that they take. Calls above the trigger's limit have another color, "
-        f"{glyphs.slow_wait} while they wait, and {glyphs.slow} where they are shorter than a cell: other calls never "
-        "hide them."
-    )
-    return ("Rows", rows), ("Cells", cells)
+    short = f"{left} and {right} are" if left != right else f"{left} is"
+    half = ", in its left or right half" if left != right else ""
+    return {
+        "call": glyphs.left[-1],
+        "wait": glyphs.wait,
+        "unknown": glyphs.unknown,
+        "parts": _listed(glyphs.left[:-1] + glyphs.right),
+        "short": f"{short} also a call shorter than a cell{half}",
+        "several": _listed(glyphs.density[:-1]),
+        "slow_wait": glyphs.slow_wait,
+        "slow": glyphs.slow,
+    }
 
 
 def _listed(glyphs: str) -> str:

@@ -96,7 +96,8 @@ class TimelineScreen(ActionScreen):
 
     def help_sections(self) -> tuple[tuple[str, str], ...]:
         """The sections of the help, with the letters that the plot draws."""
-        return (*glyphs.help_sections(ASCII_GLYPHS if self.settings.ascii else BLOCK_GLYPHS), *super().help_sections())
+        words = glyphs.help_words(ASCII_GLYPHS if self.settings.ascii else BLOCK_GLYPHS)
+        return tuple((title, text.format_map(words)) for title, text in super().help_sections())
 
     def compose(self) -> ComposeResult:
         """Header, trace, details, key bar."""
@@ -199,11 +200,6 @@ class TimelineScreen(ActionScreen):
         """Have the limits follow the baselines."""
         self.capture.set_limit(None)
         self._move(self.traces.marked(self.cursor))
-
-    def action_trace_share(self, steps: int) -> None:
-        """Show less or more of the time before the trigger."""
-        self.capture.step_before(steps)
-        self._move(self.cursor if self.traces.moving else self.cursor.with_before(self.capture.before))
 
     def action_trace_run(self) -> None:
         """Start the recording, or end it."""

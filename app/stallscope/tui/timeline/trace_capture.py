@@ -25,8 +25,6 @@ _LEAST_AFTER_NS = 20 * MS
 # Shortest recorded time (ns) before the slow call that freezes the trace, if the trace waits for a stall of the live
 # monitor. A slow call with less recorded time before the call does not freeze the trace.
 _LEAST_BEFORE_NS = 50 * MS
-# Choices for the share of the visible time that lies before the slow call that freezes the trace.
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 class CaptureState(StrEnum):
@@ -124,10 +122,6 @@ class TraceCapture:
     def set_limit(self, above_ns: int | None) -> None:
         """Set the limit; None has the limits follow the baselines."""
         self.above_ns, self._trigger = above_ns, None
-
-    def step_before(self, steps: int) -> None:
-        """Show less or more of the time before the trigger."""
-        self.before = stepped(self.before, steps, SHARES)
 
 
 def limit_text(capture: TraceCapture, limits: TriggerLimits | None) -> str:

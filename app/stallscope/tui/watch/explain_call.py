@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from itertools import dropwhile
-from typing import ClassVar
-
-from textual.binding import Binding, BindingType
 
 from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch.attribution.findings import ProcessFindings, ThreadFindings, WatchFindings
@@ -14,18 +11,12 @@ from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.sentences import call_text, frame_text, headline, in_flight_text, loss_text, site_text
 from stallprobes.wording.watch_wording import not_recorded
 from stallscope.report.watch_text import remedies
-from stallscope.tui.common.dialog import TextDialog, section
+from stallscope.tui.common.dialog import section
 from stallscope.tui.common.printable_text import PrintableText
 
 # _MOST_CALLS: largest number of groups of slow calls that the explanation of a function lists. _MOST_PLACES: largest
 # number of places in the watched program that the explanation lists as callers of the function.
 _MOST_CALLS, _MOST_PLACES = 8, 6
-
-
-class ExplainCall(TextDialog[None]):
-    """Shows an explanation."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("e,enter", "close", "close")]
 
 
 def frames_text(stack: CallStack) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from textual.reactive import var
 
@@ -35,22 +34,17 @@ _ROOM_OF_RULE = 8
 _OF_NAMES = 60
 
 
-@dataclass(frozen=True)
-class KernelsView:
-    """The kernels of the first sequence (threads that take turns to call the driver) of ``findings``, which equal only
-    themselves."""
-
-    findings: WatchFindings | None = None
-
-
 class KernelTable(LineWidget):
-    """Draws the table, the kernels with most time first."""
+    """Draws the kernels of the first sequence (threads that take turns to call the driver), with most time first.
 
-    view = var(KernelsView())
+    The view are findings, which equal only themselves.
+    """
+
+    view = var[WatchFindings | None](None)
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title, the names of the columns, and as many kernels as fit."""
-        sequence, process, _ = next(shown_sequences_of(self.view.findings), (None, None, ""))
+        sequence, process, _ = next(shown_sequences_of(self.view), (None, None, ""))
         if sequence is None or process is None:
             return [rule("kernels", width)]
         kernels = sequence.kernels[: max(height - 2, 0)]

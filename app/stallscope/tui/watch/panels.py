@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from textual.reactive import var
 
@@ -104,28 +103,24 @@ def _oldest_in_flight(findings: WatchFindings) -> str | None:
     return f"{call.function} in {who} has not returned for {duration_ns(call.age_ns)}."
 
 
-@dataclass(frozen=True)
-class SlowCallsView:
-    """The slow calls of ``findings``, which equal only themselves, at ``now_ns``."""
-
-    findings: WatchFindings | None = None
-    now_ns: int = field(default=0, compare=False)
-
-
 class SlowCallLog(LineWidget):
-    """Draws the slow calls, alike ones together, the newest first; the target of a click is the key of a row."""
+    """Draws the slow calls, alike ones together, the newest first; the target of a click is the key of a row.
 
-    view = var(SlowCallsView())
+    The view are findings, which equal only themselves, at ``now_ns``.
+    """
+
+    view = var[WatchFindings | None](None)
+    now_ns = 0
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title and as many entries as fit."""
-        findings = self.view.findings
+        findings = self.view
         if findings is None:
             return [rule("slow calls", width)]
         count = sum(thread.slow_calls for process in findings.processes for thread in process.threads)
         head_line = rule("slow calls", width, f"{count} so far" if count else "")
         out: list[tuple[WatchRowKey | None, Line]] = [(None, head_line)]
-        for head, text, key, style in entries_of(findings, self.view.now_ns):
+        for head, text, key, style in entries_of(findings, self.now_ns):
             if len(out) >= height:
                 break
             for number, part in enumerate(wrapped(text, max(20, width - _HEAD - 1))):

@@ -20,7 +20,7 @@ from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.actions import AGGRESSOR_KEYS, Group
 from stallscope.tui.common.bars import KeyBar
-from stallscope.tui.common.dialog import Ask
+from stallscope.tui.common.dialog import Ask, TextDialog
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
@@ -28,12 +28,12 @@ from stallscope.tui.sources.source import ProgramSource
 from stallscope.tui.watch.beside_panel import BesidePanel
 from stallscope.tui.watch.call_table import WatchTable
 from stallscope.tui.watch.division_panel import DivisionPanel, LineKey
-from stallscope.tui.watch.explain_call import ExplainCall, explained
+from stallscope.tui.watch.explain_call import explained
 from stallscope.tui.watch.explain_line import explained_line
 from stallscope.tui.watch.header import WatchHeader
-from stallscope.tui.watch.kernel_table import KernelsView, KernelTable
+from stallscope.tui.watch.kernel_table import KernelTable
 from stallscope.tui.watch.layout import watch_layout
-from stallscope.tui.watch.panels import LostTime, OutputPane, SlowCallLog, SlowCallsView, headline_lines, headlines
+from stallscope.tui.watch.panels import LostTime, OutputPane, SlowCallLog, headline_lines, headlines
 from stallscope.tui.watch.state import (
     WatchScreenState,
     beside_view,
@@ -154,8 +154,9 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
         table.view = table_view(self.state, moment)
         self.query_one(DivisionPanel).view = division_view(self.state, moment)
         self.query_one(LostTime).view = headlines(moment.findings, moment.program)
-        self.query_one(SlowCallLog).view = SlowCallsView(moment.findings, moment.at_ns)
-        self.query_one(KernelTable).view = KernelsView(moment.findings)
+        slow = self.query_one(SlowCallLog)
+        slow.now_ns, slow.view = moment.at_ns, moment.findings
+        self.query_one(KernelTable).view = moment.findings
         histograms.view = histograms_view(self.state, moment)
         # The number of rows or of lines may be another one.
         self.rearrange()
@@ -234,9 +235,9 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
         moment = self.moment
         row, line = self.state.row(moment), self.state.line(moment)
         if line is not None:
-            self.app.push_screen(ExplainCall(explained_line(line)))
+            self.app.push_screen(TextDialog(explained_line(line)))
         elif moment is not None and row is not None:
-            self.app.push_screen(ExplainCall(explained(row, moment.findings)))
+            self.app.push_screen(TextDialog(explained(row, moment.findings)))
         else:
             self.notify("There is no call to explain yet.")
 
