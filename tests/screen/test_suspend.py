@@ -96,7 +96,7 @@ async def test_aggressors_are_off_while_the_program_is_suspended_and_on_again_af
         await pilot.press("1", "3")
         await until(pilot, lambda: {"spin", "host-alloc-free"} <= running(pilot))
         await pilot.press("B")
-        await pilot.press("enter")
+        await pilot.press("y")
         await until(pilot, lambda: screen.state.observation is not None and screen.state.observation.experiment)
         pilot.app.app_suspend_signal.publish(pilot.app)
         assert screen.state.observation is not None
