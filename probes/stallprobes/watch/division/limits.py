@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-from stallprobes.files.codec import Document, Rounded, Share, String, Unsigned, about
+from stallprobes.files.codec import Document, Rounded, Share, String, Unsigned
 from stallprobes.latency.statistics import student_t_two_sided
 from stallprobes.machine.gpu_reach import PCIE, UNITS, Basis, Known
 
@@ -70,23 +70,34 @@ class KernelLimit(Document, kw_only=True):
     """
 
     limit: Limit
-    basis: Annotated[Basis, about("What the use of the most used unit, or of PCIe, is compared with.")] = Basis.PEAK
-    units: Annotated[
-        tuple[String, ...],
-        about("The units that are the limit, as members here, the most used one first."),
-    ] = ()
-    samples: Annotated[Unsigned, about("Number of samples, each of a second.")]
-    graphics: Annotated[Share, about("Share of the time in which a kernel runs.")]
-    sm_active: Annotated[Share, about("Share of the SMs with work.")]
-    occupancy: Annotated[Share, about("Threads, by the number that the SMs have room for.")]
-    dram: Annotated[Share, about("Use of the bandwidth of the GPU's memory.")]
-    tensor: Annotated[Share, about("Use of the tensor cores.")]
-    fp32: Annotated[Share, about("Use of the units for 32-bit floating-point numbers.")]
-    fp64: Annotated[Share, about("Use of those for 64-bit floating-point numbers.")]
-    fp16: Annotated[Share, about("Use of those for 16-bit floating-point numbers.")]
-    integer: Annotated[Share, about("Use of those for integers.")]
-    pcie_to_gpu: Annotated[_MEBIBYTES, about("Traffic over PCIe to the GPU in MiB/s, in all of the time.")]
-    pcie_from_gpu: Annotated[_MEBIBYTES, about("Traffic over PCIe from the GPU in MiB/s, in all of the time.")]
+    basis: Basis = Basis.PEAK
+    """What the use of the most used unit, or of PCIe, is compared with."""
+    units: tuple[String, ...] = ()
+    """The units that are the limit, as members here, the most used one first."""
+    samples: Unsigned
+    """Number of samples, each of a second."""
+    graphics: Share
+    """Share of the time in which a kernel runs."""
+    sm_active: Share
+    """Share of the SMs with work."""
+    occupancy: Share
+    """Threads, by the number that the SMs have room for."""
+    dram: Share
+    """Use of the bandwidth of the GPU's memory."""
+    tensor: Share
+    """Use of the tensor cores."""
+    fp32: Share
+    """Use of the units for 32-bit floating-point numbers."""
+    fp64: Share
+    """Use of those for 64-bit floating-point numbers."""
+    fp16: Share
+    """Use of those for 16-bit floating-point numbers."""
+    integer: Share
+    """Use of those for integers."""
+    pcie_to_gpu: _MEBIBYTES
+    """Traffic over PCIe to the GPU in MiB/s, in all of the time."""
+    pcie_from_gpu: _MEBIBYTES
+    """Traffic over PCIe from the GPU in MiB/s, in all of the time."""
 
     @property
     def busy(self) -> tuple[str, ...]:

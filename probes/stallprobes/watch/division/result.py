@@ -104,14 +104,11 @@ class WaitShare(Document, kw_only=True):
 
     function: String
     calls: Unsigned
-    ns: Annotated[Unsigned, about("The time that they took.")]
-    share: Annotated[
-        Share,
-        about(
-            "Their share of the price of waiting: that is spread in proportion to the gap of the GPU's work in which "
-            "each wait returned, or to its duration where that is shorter, and no function has more than its time."
-        ),
-    ]
+    ns: Unsigned
+    """The time that they took."""
+    share: Share
+    """Their share of the price of waiting: that is spread in proportion to the gap of the GPU's work in which each wait
+    returned, or to its duration where that is shorter, and no function has more than its time."""
 
 
 # Figure for time without records: from 0 to 1, since nothing is known.
@@ -122,62 +119,37 @@ class BoundTime(Document, kw_only=True):
     """What bounds a sequence in some times, with the figures behind it."""
 
     verdict: Annotated[Bound, _BOUND] = Bound.UNKNOWN
-    second: Annotated[
-        Bound | None,
-        about(
-            "Another verdict that holds, or whose limit is at most 0.05 away; host beside a sleep, where the host "
-            "computes for 15 % of the time or more that the GPU does not hide; asleep beside host, where the host "
-            "sleeps for 15 % of the time or more between calls, or may do so."
-        ),
-    ] = None
-    host: Annotated[
-        Figure,
-        about(
-            "Share of the time in which the sequence did not wait for the GPU (h). A free is the host's own time, and "
-            "so is a copy that blocks, except while it waits for other work of the GPU."
-        ),
-    ] = NOT_KNOWN
-    gpu: Annotated[
-        Figure,
-        about(
-            "Share of the time in which the GPU worked for the sequence, or communicated (g), with the least time that "
-            "it takes from one operation of a stream to the next."
-        ),
-    ] = NOT_KNOWN
-    price: Annotated[
-        Figure,
-        about(
-            "What its waits cost at most: 1 - max(h, g), without copies in g that block the host or are in streams of "
-            "their own; the mean of the program's phases, and no more than what is saved if frees still wait. The "
-            "interval begins with what is gained where the host runs eight waits ahead at most."
-        ),
-    ] = NOT_KNOWN
+    second: Bound | None = None
+    """Another verdict that holds, or whose limit is at most 0.05 away; host beside a sleep, where the host computes for
+    15 % of the time or more that the GPU does not hide; asleep beside host, where the host sleeps for 15 % of the time
+    or more between calls, or may do so."""
+    host: Figure = NOT_KNOWN
+    """Share of the time in which the sequence did not wait for the GPU (h). A free is the host's own time, and so is a
+    copy that blocks, except while it waits for other work of the GPU."""
+    gpu: Figure = NOT_KNOWN
+    """Share of the time in which the GPU worked for the sequence, or communicated (g), with the least time that it
+    takes from one operation of a stream to the next."""
+    price: Figure = NOT_KNOWN
+    """What its waits cost at most: 1 - max(h, g), without copies in g that block the host or are in streams of their
+    own; the mean of the program's phases, and no more than what is saved if frees still wait. The interval begins with
+    what is gained where the host runs eight waits ahead at most."""
 
 
 class PhaseDivision(BoundTime, kw_only=True):
     """Times of a run in which the time of a sequence is divided in one way, unlike in other times."""
 
-    times: Annotated[
-        tuple[tuple[Unsigned, Unsigned], ...],
-        about("The begin and the end (ns) of each of its times, since the process began; several where it recurs."),
-    ]
-    step_ns: Annotated[
-        Unsigned | None, about("The mean time from one step to the next; null without regular steps in it.")
-    ] = None
-    sm_clock_mhz: Annotated[
-        Annotated[float, Meta(ge=0), Rounded(1)] | None,
-        about("The median SM clock of its GPU, by NVML; null if not known."),
-    ] = None
-    clock_reasons: Annotated[
-        tuple[String, ...], about("Why the clock was not higher, by NVML, for half of the time or more.")
-    ] = ()
-    power_limit_w: Annotated[
-        Annotated[float, Meta(ge=0), Rounded(1)] | None,
-        about("The lowest power limit of its GPU, by NVML; null if not known."),
-    ] = None
-    pcie_lanes: Annotated[
-        Unsigned | None, about("The smallest number of lanes of its GPU's link of PCIe, by NVML; null if not known.")
-    ] = None
+    times: tuple[tuple[Unsigned, Unsigned], ...]
+    """The begin and the end (ns) of each of its times, since the process began; several where it recurs."""
+    step_ns: Unsigned | None = None
+    """The mean time from one step to the next; null without regular steps in it."""
+    sm_clock_mhz: Annotated[float, Meta(ge=0), Rounded(1)] | None = None
+    """The median SM clock of its GPU, by NVML; null if not known."""
+    clock_reasons: tuple[String, ...] = ()
+    """Why the clock was not higher, by NVML, for half of the time or more."""
+    power_limit_w: Annotated[float, Meta(ge=0), Rounded(1)] | None = None
+    """The lowest power limit of its GPU, by NVML; null if not known."""
+    pcie_lanes: Unsigned | None = None
+    """The smallest number of lanes of its GPU's link of PCIe, by NVML; null if not known."""
 
     @property
     def ns(self) -> int:
@@ -190,159 +162,122 @@ class StepGrowth(Document):
 
     first_ns: Unsigned
     last_ns: Unsigned
-    place: Annotated[
-        StackFrame | None, about("The line whose time in a step changed most; null where it is not half of the change.")
-    ] = None
+    place: StackFrame | None = None
+    """The line whose time in a step changed most; null where it is not half of the change."""
 
 
 class GrowingLine(Document):
     """A line of the program that takes ever more of a sequence's time."""
 
     place: StackFrame
-    shares: Annotated[
-        tuple[Share, Share, Share], about("Its share of the time in the first third, the second and the last.")
-    ]
+    shares: tuple[Share, Share, Share]
+    """Its share of the time in the first third, the second and the last."""
 
 
 class AwaitedThread(Document):
     """Another thread of the process, whose work on the GPU a sequence waited for."""
 
     thread: Unsigned
-    share: Annotated[Share, about("Share of the time of the sequence.")]
+    share: Share
+    """Share of the time of the sequence."""
 
 
 class KernelTime(Document, kw_only=True):
     """Kernels of one name of a sequence, in the covered time."""
 
-    name: Annotated[String, about("As in the source, with template arguments and parameters; empty if not known.")]
-    share: Annotated[Share, about("Of the time of all its kernels with a row here.")]
+    name: String
+    """As in the source, with template arguments and parameters; empty if not known."""
+    share: Share
+    """Of the time of all its kernels with a row here."""
     count: Unsigned
     mean_ns: Unsigned
-    deviation_ns: Annotated[Unsigned, about("Standard deviation of their durations.")]
-    between_ns: Annotated[
-        Unsigned, about("Mean time after one in which only the GPU's own work is between it and the next operation.")
-    ] = 0
-    least_blocks: Annotated[Unsigned, about("The smallest number of blocks of such a kernel; 0 if not known.")]
-    most_blocks: Annotated[Unsigned, about("The largest number.")]
-    threads: Annotated[Unsigned, about("Threads of a block, by one of its records; 0 if not known.")] = 0
-    registers: Annotated[Unsigned, about("Registers of a thread, by one of its records; 0 if not known.")] = 0
-    local_bytes: Annotated[
-        Unsigned,
-        about("Local memory of a thread, by one of its records: registers that are spilled, and arrays. 0: none."),
-    ] = 0
-    fills: Annotated[
-        Share | None,
-        about("Largest share of the GPU's multiprocessors on which its blocks can be at once; null if not known."),
-    ] = None
-    waves: Annotated[
-        Ratio | None,
-        about("Most blocks, divided by the number that the GPU runs at once of such a kernel; null if not known."),
-    ] = None
-    place: Annotated[
-        StackFrame | None,
-        about(
-            "The line that launches most of them, or of the graphs that contain them; without a file where that is "
-            "PyTorch's thread of the backward pass; null if no sample says so."
-        ),
-    ] = None
-    place_share: Annotated[Share, about("Share of that line in the sampled launches.")] = 0.0
+    deviation_ns: Unsigned
+    """Standard deviation of their durations."""
+    between_ns: Unsigned = 0
+    """Mean time after one in which only the GPU's own work is between it and the next operation."""
+    least_blocks: Unsigned
+    """The smallest number of blocks of such a kernel; 0 if not known."""
+    most_blocks: Unsigned
+    """The largest number."""
+    threads: Unsigned = 0
+    """Threads of a block, by one of its records; 0 if not known."""
+    registers: Unsigned = 0
+    """Registers of a thread, by one of its records; 0 if not known."""
+    local_bytes: Unsigned = 0
+    """Local memory of a thread, by one of its records: registers that are spilled, and arrays. 0: none."""
+    fills: Share | None = None
+    """Largest share of the GPU's multiprocessors on which its blocks can be at once; null if not known."""
+    waves: Ratio | None = None
+    """Most blocks, divided by the number that the GPU runs at once of such a kernel; null if not known."""
+    place: StackFrame | None = None
+    """The line that launches most of them, or of the graphs that contain them; without a file where that is PyTorch's
+    thread of the backward pass; null if no sample says so."""
+    place_share: Share = 0.0
+    """Share of that line in the sampled launches."""
 
 
 class SequenceDivision(BoundTime, kw_only=True):
     """Threads that hardly ever call the driver at the same time, and their wall time on one GPU, in the steady state
     or in the whole run without one. Of a sequence without a GPU, no figure is known."""
 
-    threads: Annotated[
-        tuple[Unsigned, ...],
-        about("Thread ids of the system, first that of the thread that submits and waits most."),
-    ]
-    device: Annotated[
-        Unsigned | None, about("CUPTI's number of the GPU; null where no work of the GPU was recorded.")
-    ] = None
-    phases: Annotated[
-        tuple[PhaseDivision, ...],
-        about(
-            "Times with different verdicts, or with steps of different lengths. First comes that of the present, or "
-            "the longest one if the process has ended: the verdict and all figures of the sequence are of it, those "
-            "of its lines to the second. Then come the others by their begins."
-        ),
-    ] = ()
-    covered_ns: Annotated[
-        Unsigned, about("The time in which all work of the GPU was recorded, or a part of it: the sum of the parts.")
-    ] = 0
+    threads: tuple[Unsigned, ...]
+    """Thread ids of the system, first that of the thread that submits and waits most."""
+    device: Unsigned | None = None
+    """CUPTI's number of the GPU; null where no work of the GPU was recorded."""
+    phases: tuple[PhaseDivision, ...] = ()
+    """Times with different verdicts, or with steps of different lengths. First comes that of the present, or the
+    longest one if the process has ended: the verdict and all figures of the sequence are of it, those of its lines to
+    the second. Then come the others by their begins."""
+    covered_ns: Unsigned = 0
+    """The time in which all work of the GPU was recorded, or a part of it: the sum of the parts."""
     parts: Annotated[
         Mapping[Part, Unsigned],
         about(f"The time (ns) of each part; each instant of the covered time is in one. {MEANINGS}"),
     ] = {}
-    shares: Annotated[
-        Mapping[Part, Share] | UnsetType, about("Shares of the parts in the covered time without its end.")
-    ] = UNSET
-    operations: Annotated[Unsigned, about("Kernels, copies and fills that ended in the covered time.")] = 0
-    waits: Annotated[tuple[WaitShare, ...], about("By function, the one that costs most first.")] = ()
-    submitting: Annotated[Share, about("Share of the time inside calls that submit, without waiting.")] = 0.0
-    queue_full: Annotated[Share, about("Share of the time in which such calls waited for a place in the queue.")] = 0.0
-    step: Annotated[
-        Step | None,
-        about("From one of its NVTX ranges, or most regular blocking calls, to the next; null if none is regular."),
-    ] = None
-    growth: Annotated[
-        StepGrowth | None, about("Null if the time of a step did not grow or shrink evenly by a third or more.")
-    ] = None
-    growing: Annotated[
-        GrowingLine | None,
-        about("Null too while the process runs, and where it has phases or growing steps."),
-    ] = None
-    off_cpu: Annotated[
-        Figure | None,
-        about("Share of the time between calls in which no thread of the sequence had a CPU; null where not known."),
-    ] = None
-    ready: Annotated[
-        Figure | None,
-        about("Share of the time between calls in which a thread was ready to run and had no CPU: a part of off_cpu."),
-    ] = None
-    may_wait: Annotated[
-        Share,
-        about(
-            "Share of the time in which the host computed, slept, or waited for the GPU outside calls. Which is not "
-            "known: the GPU's work always takes as long, or the host's time varies with it."
-        ),
-    ] = 0.0
-    interpreter: Annotated[
-        Share,
-        about(
-            "Share of the time in which it slept until it got the global lock of Python, by samples of its sleep; 0 "
-            "too where that is not known: without call stacks, or where the kernel hides the system calls of threads."
-        ),
-    ] = 0.0
-    collects: Annotated[
-        Share,
-        about(
-            "Share of the time in which Python collected garbage, by samples of its memory; 0 too where that is not "
-            "known: before CPython 3.11 and from 3.14 on, or where the memory cannot be read."
-        ),
-    ] = 0.0
-    recorded: Annotated[
-        Share, about("Share of the time that is covered, less than 1 too where a sample of it is divided.")
-    ] = 0.0
-    alone: Annotated[bool, about("Whether no other sequence of the process submits to the GPU.")] = False
-    engine_known: Annotated[
-        bool, about("Whether times in which others had the GPU are known; else it may seem to work in them.")
-    ] = False
-    late_ns: Annotated[Unsigned, about("Work that became known too late to be counted.")] = 0
-    awaited: Annotated[
-        tuple[AwaitedThread, ...],
-        about("Other threads whose work it waits for, as in a wait for the whole device; the longest waits first."),
-    ] = ()
-    few_blocks: Annotated[
-        Share,
-        about(
-            "Share of the time of its kernels in kernels of at most 16 blocks, which leave most of a GPU unused; 0 too "
-            "where that is not known."
-        ),
-    ] = 0.0
-    kernels: Annotated[
-        tuple[KernelTime, ...], about("Its kernels by name, at most the first 256 names; those with most time first.")
-    ] = ()
+    shares: Mapping[Part, Share] | UnsetType = UNSET
+    """Shares of the parts in the covered time without its end."""
+    operations: Unsigned = 0
+    """Kernels, copies and fills that ended in the covered time."""
+    waits: tuple[WaitShare, ...] = ()
+    """By function, the one that costs most first."""
+    submitting: Share = 0.0
+    """Share of the time inside calls that submit, without waiting."""
+    queue_full: Share = 0.0
+    """Share of the time in which such calls waited for a place in the queue."""
+    step: Step | None = None
+    """From one of its NVTX ranges, or most regular blocking calls, to the next; null if none is regular."""
+    growth: StepGrowth | None = None
+    """Null if the time of a step did not grow or shrink evenly by a third or more."""
+    growing: GrowingLine | None = None
+    """Null too while the process runs, and where it has phases or growing steps."""
+    off_cpu: Figure | None = None
+    """Share of the time between calls in which no thread of the sequence had a CPU; null where not known."""
+    ready: Figure | None = None
+    """Share of the time between calls in which a thread was ready to run and had no CPU: a part of off_cpu."""
+    may_wait: Share = 0.0
+    """Share of the time in which the host computed, slept, or waited for the GPU outside calls. Which is not known: the
+    GPU's work always takes as long, or the host's time varies with it."""
+    interpreter: Share = 0.0
+    """Share of the time in which it slept until it got the global lock of Python, by samples of its sleep; 0 too where
+    that is not known: without call stacks, or where the kernel hides the system calls of threads."""
+    collects: Share = 0.0
+    """Share of the time in which Python collected garbage, by samples of its memory; 0 too where that is not known:
+    before CPython 3.11 and from 3.14 on, or where the memory cannot be read."""
+    recorded: Share = 0.0
+    """Share of the time that is covered, less than 1 too where a sample of it is divided."""
+    alone: bool = False
+    """Whether no other sequence of the process submits to the GPU."""
+    engine_known: bool = False
+    """Whether times in which others had the GPU are known; else it may seem to work in them."""
+    late_ns: Unsigned = 0
+    """Work that became known too late to be counted."""
+    awaited: tuple[AwaitedThread, ...] = ()
+    """Other threads whose work it waits for, as in a wait for the whole device; the longest waits first."""
+    few_blocks: Share = 0.0
+    """Share of the time of its kernels in kernels of at most 16 blocks, which leave most of a GPU unused; 0 too where
+    that is not known."""
+    kernels: tuple[KernelTime, ...] = ()
+    """Its kernels by name, at most the first 256 names; those with most time first."""
 
     @property
     def divided(self) -> bool:
@@ -390,20 +325,16 @@ class SequenceDivision(BoundTime, kw_only=True):
 class ProcessDivision(Document, kw_only=True):
     """What bounds a process: the division of its wall time in the steady state, or in the whole run without one."""
 
-    steady: Annotated[
-        bool,
-        about(
-            "Whether there were three seconds in a row without loading code, creating a context or a new kernel, in "
-            "the first half hour: the steady state begins with the first that have work, if any have; after the first "
-            "minute, up to half as late again."
-        ),
-    ]
-    start_up_ns: Annotated[Unsigned, about("How long the start-up took; 0 without a steady state.")]
-    start_up: Annotated[
-        Mapping[Part, Unsigned],
-        about("Time (ns) of the start-up inside calls that block for a reason other than work, of all threads."),
-    ]
-    other_threads: Annotated[Unsigned, about("Threads that made calls, and have no work that was recorded.")]
+    steady: bool
+    """Whether there were three seconds in a row without loading code, creating a context or a new kernel, in the first
+    half hour: the steady state begins with the first that have work, if any have; after the first minute, up to half as
+    late again."""
+    start_up_ns: Unsigned
+    """How long the start-up took; 0 without a steady state."""
+    start_up: Mapping[Part, Unsigned]
+    """Time (ns) of the start-up inside calls that block for a reason other than work, of all threads."""
+    other_threads: Unsigned
+    """Threads that made calls, and have no work that was recorded."""
 
 
 class DividedProcess(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.files.codec import Document, String, Unsigned, about
+from stallprobes.files.codec import Document, String, Unsigned
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import rows_at, rows_where
@@ -63,18 +63,22 @@ class Step(Document, kw_only=True):
     """A step of a sequence, from one NVTX range to the next one of the same name and thread, else from one blocking
     call to the next one of the same function, size and thread."""
 
-    range: Annotated[String, about("The name of the range, in which each number is #; empty for calls.")] = ""
-    function: Annotated[String, about("Empty for ranges.")]
+    range: String = ""
+    """The name of the range, in which each number is #; empty for calls."""
+    function: String
+    """Empty for ranges."""
     bytes: Unsigned
     thread: Unsigned
-    ns: Annotated[Unsigned, about("The median, to 4 %; of a sequence with phases the mean, as its quartiles.")]
-    low_ns: Annotated[Unsigned, about("The lower quartile.")]
-    high_ns: Annotated[Unsigned, about("The upper quartile.")]
-    slow_ns: Annotated[
-        Unsigned | None,
-        about("The 99th percentile; null where fewer than 500 were counted, or records were switched on and off."),
-    ] = None
-    steps: Annotated[Unsigned, about("How many were counted in the steady state.")]
+    ns: Unsigned
+    """The median, to 4 %; of a sequence with phases the mean, as its quartiles."""
+    low_ns: Unsigned
+    """The lower quartile."""
+    high_ns: Unsigned
+    """The upper quartile."""
+    slow_ns: Unsigned | None = None
+    """The 99th percentile; null where fewer than 500 were counted, or records were switched on and off."""
+    steps: Unsigned
+    """How many were counted in the steady state."""
 
 
 class _Key(NamedTuple):
