@@ -89,12 +89,12 @@ def test_the_document_holds_the_experiment_and_keeps_to_the_schema(result: RunRe
     }
 
 
-def test_the_text_has_a_table_with_bars_of_each_stall(result: RunResult) -> None:
+def test_the_text_has_a_table_of_each_stall(result: RunResult) -> None:
     stream = io.StringIO()
     run_text.show_run(TextWriter(stream, width=100), result)
     text = stream.getvalue()
     assert "because of host-register" in text
-    assert re.search("██████ +necessary, sufficient", text)
+    assert re.search("host-register .*necessary, sufficient", text)
     assert max(map(len, text.splitlines())) <= 100
 
 

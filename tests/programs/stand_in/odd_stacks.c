@@ -32,9 +32,13 @@ static const char *kind;
 static void sleep_in_poll(void)
 {
     struct pollfd poll = {.fd = wake[0], .events = POLLIN};
-    long result;
     __atomic_store_n(&asleep, 1, __ATOMIC_RELEASE);
+#ifdef __x86_64__
+    long result;
     __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_poll), "D"(&poll), "S"(1), "d"(-1) : "rcx", "r11", "memory");
+#else
+    ppoll(&poll, 1, NULL, NULL);
+#endif
 }
 
 static void on_signal(int number)
