@@ -116,8 +116,8 @@ _RUNNING = ("--seconds", "--children")
 # Options of aggressors beside the program. They are refused where no program is watched, or where the program's work on
 # the GPU, and with it its GPU, is not known.
 _BESIDE = (BESIDE, "--allow-shared")
-# Rules for the arguments: a condition, the options that may not be given then, and the sentence; its ``option`` is the
-# first that is given all the same. The first broken rule is reported.
+# Rules for the arguments: a condition, the options that the condition excludes, and the error message. ``{option}`` in
+# the message is the first excluded option that was given. The first broken rule is reported.
 _RULES: tuple[tuple[Callable[[WatchArguments], object], Collection[str], str], ...] = (
     (lambda given: given.print_env, _MODES[1:], "{option} and --print-env exclude each other"),
     (lambda given: given.attach, ("--pid",), "{option} and --attach exclude each other"),

@@ -410,7 +410,7 @@ class Session:
             raise KeyError(name)
 
     def _await_answer(self, wanted: Callable[[], bool]) -> None:
-        """Wait until ``wanted()`` holds.
+        """Wait until ``wanted()`` is true.
 
         Raises EngineFailed if the engine's heartbeat does not change, unless a signal has stopped the engine.
         """

@@ -23,8 +23,8 @@ from stallprobes.foreign_text import printable
 PROC = Path("/proc")
 # Name of the PID namespace of the host: Linux numbers it PROC_PID_INIT_INO (include/linux/proc_ns.h).
 _HOST_NAMESPACE = "pid:[4026531836]"
-# Largest number of bytes of a process's list of mappings (/proc/PID/maps) that are read. A hostile process can have
-# gigabytes of them.
+# Largest size (bytes) of a process's list of mappings (/proc/PID/maps) that is read. Reason: the list of a hostile
+# process can be gigabytes long.
 MOST_BYTES_OF_MAPS = 1 << 25
 # Largest number of bytes that are read of a process's command line. Reason: no screen shows more.
 _COMMAND_BYTES = 4096

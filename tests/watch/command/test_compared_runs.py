@@ -25,6 +25,8 @@ from truth.schedules import STEP, SYNC, Actor, Operation, Schedule, launch, op
 
 MS = 1_000_000
 PARTS = {Part.HOST: 0.6, Part.KERNELS: 0.4}
+# Begin of the reason for UNSURE on a busy machine.
+OTHERS_TOOK_MORE = "Other processes took more of the GPU or of the CPUs"
 
 
 @pytest.fixture(scope="module")
@@ -69,22 +71,19 @@ def test_programs_are_watched_saved_and_compared(model: Path, tmp_path: Path) ->
     found: dict[str, Any] = json.loads(done.stdout)
     validate(found, "stallscope.watch-compare/1")
     assert [len(found[side]["unit_ns"]) for side in ("old", "new")] == [2, 1]
-    if found["change"] == "unsure":
-        # A busy machine took the CPUs in some of the runs.
-        assert found["why"].startswith("Other processes took more of the GPU or of the CPUs"), found
-        return
-    # A step of 34 ms is one of 5 ms now.
-    assert found["change"] == "better", found
+    # A step takes 5 ms in place of 34 ms. On a busy machine, other processes may take the CPUs in some of the runs.
+    busy = found["change"] == "unsure"
+    assert found["change"] == "better" or found["why"].startswith(OTHERS_TOOK_MORE), found
     assert done.returncode == 0
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg role") == 2
-    assert "BETTER: " in page
+    assert ("UNSURE: " if busy else "BETTER: ") in page
     back = stallscope("compare", "new.runs", "old.runs", folder=tmp_path)
-    assert back.returncode == 1
-    assert "WORSE: " in back.stdout
+    assert back.returncode == (not busy)
+    assert ("UNSURE: " if busy else "WORSE: ") in back.stdout
     assert stallscope("compare", "new.runs", "old.runs", "--fail-on", "none", folder=tmp_path).returncode == 0
     # In the library too.
-    assert stallprobes.compare(tmp_path / "new.runs", tmp_path / "old.runs").change == "worse"
+    assert stallprobes.compare(tmp_path / "new.runs", tmp_path / "old.runs").change == ("unsure" if busy else "worse")
 
 
 @pytest.fixture

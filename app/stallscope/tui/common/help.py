@@ -74,7 +74,7 @@ class Help(TextDialog[str]):
         self.dismiss(self._calls[number])
 
     def _column(self, columns: Sequence[Sequence[Group]], groups: Sequence[Group]) -> list[PrintableText]:
-        """The lines of groups below each other, with the second where it begins in all columns."""
+        """Lines of groups, one group below the other, with their second column aligned over all groups."""
         out: list[PrintableText] = []
         rows = max(len(self._lines[groups[0]]) for groups in columns)
         for group in groups:

@@ -318,7 +318,7 @@ def saved_check() -> tuple[MatrixView, str] | None:
     from stallprobes.matrix import check_file
 
     path = check_file.last_saved()
-    # It may have been replaced by something else.
+    # Another process may have replaced the file.
     with suppress(CheckFileError):
         return None if path is None else (MatrixView.of(check_file.load(path)), str(path))
     return None

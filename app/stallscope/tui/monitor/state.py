@@ -60,7 +60,7 @@ class MonitorState(MovingState):
             state = state._with_probes(observation.probe_set)
         ready_at, utilization = self.ready_at, self.utilization
         before, now = self.engine_state, observation.engine.state
-        # An engine that was silent is the same one.
+        # A silent engine continues its session, so the clock does not restart.
         if before is None or (
             before not in (EngineCondition.READY, EngineCondition.SILENT) and now == EngineCondition.READY
         ):

@@ -71,7 +71,7 @@ class ProcessesScreen(ActionScreen):
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """Without a process none can be attached."""
+        """Names of the actions that do nothing now: attach, if no process is listed."""
         return () if self.state.rows else ("attach",)
 
     def holds(self, event: Key) -> bool:

@@ -177,7 +177,7 @@ def _mark_unrecorded(view: TraceView, trace: Trace, text: Strings, style: Styles
 
 
 def _mark_records_off(view: TraceView, shown: Sequence[RowKey], text: Strings, style: Styles, glyphs: Glyphs) -> None:
-    """Mark the empty cells of rows of GPU work at times in which it was not recorded, or has no records yet."""
+    """Mark empty cells of GPU work at times without recording and at times whose records have not been read."""
     assert view.trace is not None
     late = view.trace.collected_ns, view.trace.end_ns
     work = np.array([key.kind is RowKind.WORK for key in shown], dtype=np.bool_)

@@ -123,8 +123,8 @@ def _texts(row: WatchRow) -> tuple[str, ...]:
 
 
 def thread_labels(rows: Sequence[WatchRow]) -> dict[WatchRowKey, str]:
-    """The thread of each row: with its number where its process has another one of its name, and with its process
-    where there are several, which is enough for a main thread."""
+    """Label of the thread of each row. It contains the thread's number if another thread of the process has the same
+    name. If there are several processes, it contains the process, and for a main thread the process alone."""
     several = len({(row.key.pid, row.key.image) for row in rows}) > 1
     threads = {(row.key.pid, row.key.image, row.key.thread): row.thread_name for row in rows}
     named = Counter((pid, image, name) for (pid, image, _), name in threads.items())

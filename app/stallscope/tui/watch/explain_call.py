@@ -20,7 +20,7 @@ _MOST_CALLS, _MOST_PLACES = 8, 6
 
 
 def frames_text(stack: CallStack) -> str:
-    """The frames of a call, without those of CUDA's libraries, and of the injected one, inside the call."""
+    """Frames of a call stack, one per line, without the innermost frames of CUDA and of the injected library."""
     frames = stack.python or tuple(dropwhile(lambda frame: frame.is_cuda, stack.native)) or stack.native
     return "\n".join(frame_text(frame) for frame in frames)
 

@@ -79,7 +79,7 @@ class LatencyDistribution:
         sigma = math.log(p99_ns / p50_ns) / _Z99 if p50_ns > 0 else 0.0
         self._sigma_milli = round(1000 * sigma)
 
-    # Made at the first use: of the many calls of a profile a program makes few.
+    # Created at the first use: a program makes few of the calls of a profile.
     @cached_property
     def times_ns(self) -> list[int]:
         """QUANTILES equally likely times in ns, ascending."""

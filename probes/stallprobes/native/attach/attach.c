@@ -15,10 +15,10 @@
  *
  * A thread is borrowed that sleeps in a system call and holds no lock. Each state in which the tracer leaves it, also by
  * being killed, is one from which it returns by itself: before any register is changed, a signal's frame lies on its
- * stack, and each system call that it is made to do ends in the "ret" to rt_sigreturn on that frame. As soon as the
- * process has memory for the stub, the frame there takes its place, and the stack has again what it had: it may be a
- * small one beside other data. Nothing ends in a fault, and no handler of a signal is touched. Once the stub has begun,
- * the tracer lets go: a thread inside dlopen may hold the loader's lock.
+ * stack, and each system call that it is made to do ends in the "ret" to rt_sigreturn on that frame. When
+ * the process has memory for the stub, a frame in this memory replaces the frame on the stack, and the tracer restores the
+ * stack. Reason: the stack may be small, with other data below it. Nothing ends in a fault, and no signal handler is
+ * changed. Once the stub has begun, the tracer detaches: a thread inside dlopen may hold the loader's lock.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -105,12 +105,13 @@ static struct {
     uint64_t syscall, sigreturn;
     uint64_t dlopen, dlsym, dlerror, errno_location;
 } process;
-/* The borrowed thread. ``frame_at`` is its way back, on its own stack and then in the stub's memory. */
+/* The borrowed thread. ``frame_at``: address of the signal frame by which the thread returns, first on its own stack, then
+ * in the stub's memory. */
 static struct {
     pid_t tid;
     struct ss_stopped before;
     uint64_t frame_at;
-    /* What its stack had where its way back lies, from ``kept_at`` on. */
+    /* Original bytes of the stack under the signal frame, from address ``kept_at`` on. */
     uint64_t kept_at;
     size_t kept_bytes;
     uint8_t kept[sizeof(uint64_t) + SS_FRAME_BYTES];
@@ -222,8 +223,8 @@ static int is_short_sleep(uint64_t at)
     return !at || (pread(process.memory, time, sizeof time, (off_t)at) == (ssize_t)sizeof time && !time[0]);
 }
 
-/* Whether the thread is inside a handler of a signal: what the signal interrupted may hold any lock, as of the allocator.
- * The frame of a handler that has returned may be left on the stack, but there the mask of signals is the one before. */
+/* Returns 1 if the thread is inside a signal handler. The interrupted code may hold a lock, such as the allocator's. The
+ * stack may also contain the frame of a handler that has returned; the signal mask in such a frame equals the thread's. */
 static int is_in_handler(void)
 {
     /* Largest number of words of the stack that are searched. */
@@ -241,7 +242,7 @@ static int is_in_handler(void)
 static int stop_thread(pid_t tid)
 {
     thread.tid = tid;
-    /* A thread may have ended meanwhile. */
+    /* The thread may have ended. */
     if (trace(PTRACE_SEIZE, 0, PTRACE_O_TRACESYSGOOD))
         return errno == ESRCH ? 1 : fail("PTRACE_SEIZE");
     if (trace(PTRACE_INTERRUPT, 0, 0))
@@ -275,8 +276,8 @@ static void let_go(void)
     thread.signal = 0;
 }
 
-/* Reads a part of the thread's stack as the thread itself could: /proc/PID/mem has pages without rights too, such as those
- * that guard the end of a stack. */
+/* Reads bytes of the thread's stack with the access rights of the thread. Reason: /proc/PID/mem ignores the rights of
+ * pages, such as guard pages. */
 static int keep_stack(uint64_t at, size_t bytes)
 {
     struct iovec from = {(void *)(uintptr_t)at, bytes}, to = {thread.kept, bytes};
@@ -288,7 +289,8 @@ static int keep_stack(uint64_t at, size_t bytes)
     return thread.kept_bytes ? 0 : -1;
 }
 
-/* Makes a frame at an address the thread's way back. Where the system call's "ret" finds where to go on is before it. */
+/* Writes a signal frame at an address, and the address of rt_sigreturn before the frame, to which the system call's "ret"
+ * returns. */
 static int write_return(uint64_t at, const uint8_t *frame, size_t bytes)
 {
     uint64_t sigreturn = process.sigreturn;
@@ -310,7 +312,7 @@ static int prepare_return(void)
     return keep_stack(at, sizeof process.sigreturn + bytes) || write_return(thread.frame_at, frame, bytes);
 }
 
-/* Moves the way back into the region, and gives the thread's stack what it had. */
+/* Moves the signal frame into the region, and restores the thread's stack. */
 static int move_return(uint64_t region)
 {
     static uint8_t frame[SS_FRAME_BYTES];
@@ -450,7 +452,7 @@ static int64_t send_library(const uint8_t *library, size_t bytes, uint64_t name_
     return written == bytes ? number : fail("the process's memfd");
 }
 
-/* Puts the stub and all that it needs into the region, which has its frame by now. */
+/* Writes the stub and its arguments into the region. The region already contains the signal frame. */
 static int write_stub(uint64_t region, int64_t descriptor)
 {
     struct ss_stub stub = {
@@ -519,7 +521,7 @@ static int borrow(const uint8_t *library, size_t bytes, uint64_t *region)
     memcpy(first, reason, sizeof first);
     if (descriptor >= 0)
         call_in_process(SYS_close, (const uint64_t[6]){(uint64_t)descriptor}, &ignored);
-    /* The region may have the way back. */
+    /* The region may contain the signal frame by which the thread returns. */
     if (!prepare_return())
         call_in_process(SYS_munmap, (const uint64_t[6]){*region, REGION_BYTES}, &ignored);
     memcpy(reason, first, sizeof first);

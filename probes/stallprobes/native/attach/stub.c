@@ -243,7 +243,7 @@ size_t ss_write_frame(const struct ss_stopped *stopped, uint64_t at, uint8_t fra
     return (size_t)(state_at - at) + size;
 }
 
-/* Whether the context of a signal's frame has another mask of signals than ``mask``; 0 if it is no context. */
+/* Returns 1 if ``context`` is the context of a signal frame with another signal mask than ``mask``, else 0. */
 int ss_is_other_mask(const uint8_t context[SS_CONTEXT_BYTES], uint64_t mask)
 {
     uint16_t code;

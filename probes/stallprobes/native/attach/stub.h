@@ -41,7 +41,7 @@ uint64_t ss_sleep_anew(const struct user_regs_struct *registers);
 /* The frame for rt_sigreturn at the address ``at`` of the process, in ``frame``; how many bytes it has, 0 if the thread's
  * extended state has no form that the kernel restores. */
 size_t ss_write_frame(const struct ss_stopped *stopped, uint64_t at, uint8_t frame[SS_FRAME_BYTES]);
-/* Whether the context of a signal's frame has another mask of signals than ``mask``; 0 if it is no context. */
+/* Returns 1 if ``context`` is the context of a signal frame with another signal mask than ``mask``, else 0. */
 int ss_is_other_mask(const uint8_t context[SS_CONTEXT_BYTES], uint64_t mask);
 
 #endif

@@ -123,7 +123,7 @@ static SS_APART int open_in_fork(void)
         return -1;
     int error = errno, cancel;
     uint32_t flags = SS_FLAG_FORKED | SS_FLAG_CALLS_ONLY;
-    /* A thread must not end inside the driver's call because a cancellation was pending. */
+    /* A pending cancellation must not end the thread inside a driver call. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     /* Nobody would end a recording to memory: the control is the parent's. */
     int failed = !ss_settings.folder[0] || ss_open_file(flags);

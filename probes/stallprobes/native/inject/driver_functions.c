@@ -171,7 +171,7 @@ static int leave_functions(int every, int unused)
     return !left;
 }
 
-/* Switches all callbacks off, where no call prevents it; whether all are off. */
+/* Switches the callbacks of all functions off that have no call in flight. Returns 1 if all callbacks are off, else 0. */
 int ss_leave_calls(void)
 {
     return leave_functions(1, 1);

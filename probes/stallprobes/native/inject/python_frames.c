@@ -603,7 +603,7 @@ static int is_awaited(const struct reader *reader, uint64_t semaphore)
     return may_be_object(semaphore) && read_at(reader->pipe, semaphore, state, sizeof state) && !state[0] && state[1];
 }
 
-/* Whether a thread has a mutex, and others wait for it. */
+/* Returns 1 if a mutex is held and another thread waits for it. */
 static int is_awaited_mutex(uint64_t mutex)
 {
     /* HELD, AWAITED: bits of a mutex. */
@@ -764,10 +764,11 @@ static uint64_t certain_depth(struct reader *reader, struct window *window, uint
     return 0;
 }
 
-/* Whether the object at ``address`` is the method of a type of C by which a with statement ends. */
+/* Returns 1 if the object at ``address`` is the method __exit__ of a type that is written in C. */
 static int is_exit(const struct reader *reader, uint64_t address, const struct object *object)
 {
-    /* Offset (bytes) of the address of what describes the method, of which the first word is the address of its name. */
+    /* Offset (bytes) of the address of the method's PyMethodDef. The first word of a PyMethodDef is the address of the
+     * method's name. */
     enum { METHOD = 40 };
     static const char type[] = "method_descriptor", name[] = "__exit__";
     char found[sizeof name];
@@ -778,8 +779,8 @@ static int is_exit(const struct reader *reader, uint64_t address, const struct o
            !memcmp(found, name, sizeof name);
 }
 
-/* Whether the frame at ``address`` is inside a with statement of a lock: its stack has the method that gives the lock back,
- * which knows its lock up to 3.13, and from 3.14 on has it in the next word. */
+/* Returns 1 if the frame at ``address`` is inside a with statement of a lock. The stack of the frame then contains the
+ * method __exit__. Up to 3.13, the method is bound to its lock. From 3.14 on, the next word of the stack is the lock. */
 static int is_within(struct reader *reader, uint64_t address, const struct frame *frame, uint64_t lock)
 {
     /* EXCEPTIONS: offset (bytes) of the address of the table of exceptions in code. MOST_DEPTH: largest number of words of

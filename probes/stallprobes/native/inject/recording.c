@@ -313,8 +313,8 @@ static void wait_for_callbacks(void)
     nanosleep(&(struct timespec){.tv_nsec = LAST_CALLBACKS_NS}, NULL);
 }
 
-/* Releases CUPTI once no callback is in flight, so that the program's own profiler can subscribe. Whether no call is left
- * that CUPTI has seen begin, and will see end. */
+/* Releases CUPTI after the last callback, so that the program's own profiler can subscribe. Returns 1 if CUPTI has seen
+ * the ends of all calls whose begins it has seen, else 0. */
 static int unsubscribe(void)
 {
     int left = ss_leave_calls();
@@ -357,7 +357,7 @@ int ss_end_recording(int gate)
             ss_stop_looking();
             ss_note_step("cuptiUnsubscribe");
             had_records |= ss_header->kinds != 0;
-            /* The end of a call would lead into a CUPTI that is gone. */
+            /* The end of a call in flight would call code of CUPTI that has been unloaded. */
             if (unsubscribe())
                 finalize();
         }

@@ -395,7 +395,7 @@ static void add_modules(struct scratch *stack)
         if (!ss_give_space(offset, (room - module_room) * size))
             module_room = room;
     }
-    /* A fork that is under way may not be waited for inside the driver's call. */
+    /* A callback must not wait for a fork. */
     if (!ss_begin_loading()) {
         dl_iterate_phdr(add_module, stack);
         ss_end_loading();

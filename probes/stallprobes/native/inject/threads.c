@@ -1,4 +1,4 @@
-/* Threads of the library, how they wait for each other, and how forks of the program wait for them. */
+/* Threads of the library, waits between threads, and waits of forks for threads that use the loader. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -26,13 +26,14 @@ void ss_wake(uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Pause (ns) between two looks of a fork, or of what waits for it. FORK_LOOKS: their largest number, of 2 s in all. */
+/* FORK_PAUSE_NS: longest wait (ns) between two checks of the counters below. FORK_LOOKS: largest number of checks, 2 s
+ * together. */
 enum { FORK_PAUSE_NS = 100000, FORK_LOOKS = 20000 };
-/* Number of forks that are under way, and of threads that use the loader. */
+/* forks: number of threads inside fork. loading: number of threads that use the loader. */
 static uint32_t forks, loading;
 
-/* Begins a use of the loader, which takes the lock on its list of libraries. A process that is forked meanwhile would have
- * that lock for ever (glibc 2.36), and hang in its first dlopen: so forks wait, and -1 says that one is under way. */
+/* Begins a use of the loader. Returns -1 if a thread is inside fork. Forks wait until the use ends: the loader locks its
+ * list of libraries, glibc 2.36 does not release this lock in a child, and the first dlopen of the child would hang. */
 int ss_begin_loading(void)
 {
     __atomic_fetch_add(&loading, 1, __ATOMIC_SEQ_CST);
@@ -47,7 +48,7 @@ void ss_end_loading(void)
     __atomic_fetch_sub(&loading, 1, __ATOMIC_SEQ_CST);
 }
 
-/* The same for what has to be loaded; a fork that takes too long is not waited for. */
+/* Begins a use of the loader. Waits up to 2 s for threads inside fork. */
 void ss_wait_to_load(void)
 {
     for (int look = 0; look < FORK_LOOKS; look++) {
@@ -78,7 +79,7 @@ static void in_child(void)
     forks = loading = 0;
 }
 
-/* Has forks wait for uses of the loader, from now on. */
+/* Registers the handlers by which forks wait for uses of the loader. Returns 0, or the error of pthread_atfork. */
 int ss_follow_forks(void)
 {
     return pthread_atfork(before_fork, in_parent, in_child);

@@ -574,7 +574,7 @@ static void switch_to(int level, uint64_t now)
         ss_store_release(ss_quiet_until, ss_clock());
     if (level == RECORDS)
         switch_kinds(1);
-    /* Behind an open gate calls have records at once, also while this thread has no CPU. */
+    /* Calls have records as soon as the gate is open, even if this thread has no CPU. */
     uint64_t border = level == RECORDS ? ss_clock() : now;
     if (switches)
         ss_open_gate();

@@ -43,7 +43,8 @@ _RECORD = dtype_of(WatchRecord)
 # Largest time (ns) that is accepted in a record. Records with a larger time are dropped, since the limit is above every
 # time of a real program. The value also stands for the start of work that does not exist.
 _MOST_NS = 2**62
-# Longest work (ns), 13 days: longer records are dropped too, so that sums over the work of a call stay below _MOST_NS.
+# Longest duration (ns, 13 days) that is accepted in a record. Longer records are dropped. Reason: sums over the work of
+# a call must stay below _MOST_NS.
 _LONGEST_NS = 2**50
 # Kind of a record of a context switch.
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)

@@ -25,7 +25,7 @@ _DEVIATIONS = 1.96
 # Smallest half-width of the interval of a figure (share of the time). Reason: the clocks of records and calls have
 # errors.
 CLOCK_ERROR = 0.01
-# Largest interval (share of the time) of a figure that says something.
+# Largest width (share of the time) of the interval of a known figure.
 _LARGEST_INTERVAL = 0.5
 
 
@@ -38,7 +38,7 @@ class Figure(Document):
 
     @property
     def is_known(self) -> bool:
-        """False if the interval is so wide that the share says nothing."""
+        """True if the interval is at most _LARGEST_INTERVAL wide."""
         return self.high - self.low <= _LARGEST_INTERVAL
 
 

@@ -37,8 +37,8 @@ _MOST_SCATTER = 0.05
 _LEAST_FREES = 0.1
 # Smallest CPU time of a child process or another thread that explains a sequence's sleep, as a share of the sleep. A
 # child process explains sleep for data; another thread explains sleep for a thread. Reason: a process or thread with
-# less CPU time cannot explain half of the sleep. Also the smallest CPU time (share of the time) of a child process for
-# which the program sleeps at all, at which the interval of the waits' cost begins at 0.
+# less CPU time cannot explain half of the sleep. If the program sleeps for a child process with at least this CPU time
+# (share of the time), the interval of the waits' cost begins at 0.
 _LEAST_BUSY = 0.5
 # Smallest share of the time that a sequence (threads that call by turns) must sleep for outside data, other threads or
 # the interpreter lock before the sleep counts. From this share on, a child process that works enough counts as
@@ -119,9 +119,9 @@ def computing_gain(sleeps: Sleeps, host: float, gpu: float) -> float:
 
 
 def without_feeder(gains: Gains, sleeps: Sleeps) -> Gains:
-    """``gains`` if a busy child process prepares the data of the program, or a busy thread for which it sleeps much: no
-    cause but these gains more than the time in which the child or the thread does nothing. A child that works all the
-    time does not prepare data."""
+    """``gains`` with the limit that a busy feeder sets: a child process that prepares data, or a thread for which the
+    program sleeps. No other cause gains more than the idle time of the feeder. A child process that works all the time
+    prepares no data."""
     own, most = {Bound.THREAD}, 1.0
     if sleeps.others >= _KEPT_BUSY and gains[Bound.THREAD] >= CAUSE_LIMIT:
         most = 1 - sleeps.others
@@ -137,8 +137,8 @@ def frees_wait(sums: Int64s) -> bool:
 
 
 def keeps_busy(sleeps: Sleeps) -> bool:
-    """True if a child process works nearly all the time, or for half of it where the program sleeps for data now and
-    then, or another thread for which the program does so works nearly all the time."""
+    """True if a feeder of the program is busy: a child process (nearly all the time, or half of the time if the program
+    sleeps for data), or another thread for which the program sleeps (nearly all the time)."""
     feeds = sleeps.outside > 0 and sleeps.children >= _LEAST_BUSY
     return feeds or sleeps.children >= _KEPT_BUSY or (sleeps.thread > 0 and sleeps.others >= _KEPT_BUSY)
 

@@ -90,8 +90,8 @@ _PART_OF_KIND = np.array(
 _TURNS = np.array([part in (Part.QUEUED, Part.BETWEEN, Part.BLOCKED, Part.WAKE_UP, Part.OTHER_WORK) for part in ORDER])
 # Largest time from a call that allocates or frees to the thread's next wait for the GPU at which the call is a late
 # free (LATE_FREES), as a share of the call's duration. If no launches lie in between, the limit is the whole duration.
-# Reason: without the late free, the wait would be longer by the duration of the late free. A wait that begins in the
-# next slice of time is not seen: at most one late free in 0.9 s then counts as another free.
+# Reason: without the late free, the wait would be longer by the duration of the late free. Limitation: a wait in the
+# next slice of time is not visible, so one late free in each slice (0.9 s) may count as another free.
 MOST_BEHIND = 0.1
 # Kinds of calls that wait for work which was submitted before.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES))
@@ -287,9 +287,9 @@ NO_CALLS = ThreadCalls(spans=NO_SPANS, kinds=NONE, contexts=NONE, holds=NONE)
 
 
 class LastEnd(NamedTuple):
-    """The latest end of work until a time: when it was (ns), 0 for none, and in which stream, -1 for none.
+    """Latest end of GPU work before a moment: ``at_ns`` (0 without work), and the number of its stream (-1: none).
 
-    ``kernel`` is the place of that kernel's name, -1 for other work.
+    ``kernel`` is the place of the kernel's name, -1 if the work is no kernel.
     """
 
     at_ns: int = 0
@@ -332,7 +332,7 @@ class Operations:
         return before
 
     def behind_kernels(self, streams: Int64s) -> Flags:
-        """True for each operation that starts in one of ``streams``, or after a kernel of its own stream."""
+        """Flags of the operations in one of ``streams``, or after a kernel of the same stream: bool[operations]."""
         behind = np.isin(self.streams, streams)
         kernels = self.kinds != COPY
         present, first = np.unique(self.streams.compress(kernels), return_index=True)
@@ -360,7 +360,7 @@ class SequenceTimes:
     - ``away``: none of the sequence's contexts has the graphics engine.
     - ``lost``: records or calls are missing.
     - ``last_end``: the latest end of work before the first operation.
-    - ``kernel_streams``: the streams in which kernels started before the first operation, in order.
+    - ``kernel_streams``: sorted numbers of the streams in which kernels started before the first operation.
     - ``ended``: no operation follows the last one, else that is not known.
     """
 

@@ -67,9 +67,11 @@ class KernelSums:
         add_at(self._sums, ends - 1, _SUMS * numbers, None, lasted, units**2)
 
     def add_between(self, rows: Rows, last_end: LastEnd, begins: Int64s, times: Int64s) -> None:
-        """Add the times (ns) from ``begins`` on in which the GPU does its own work between two operations, each to the
-        kernel that ended last before: that of ``last_end``, or one of ``rows``, operations in the order of their
-        starts."""
+        """Add the times (ns) of gaps between operations, each to the kernel that ended last before the gap.
+
+        ``begins`` are the begins (ns) of the gaps. ``rows`` (OPERATION, sorted by starts) has the kernels; ``last_end``
+        has the kernel before the first row.
+        """
         ends = column(rows, "end")
         last = np.maximum.accumulate(np.where(ends >= np.maximum.accumulate(ends), np.arange(len(ends)), 0))
         before = column(rows, "start").searchsorted(begins, "right") - 1

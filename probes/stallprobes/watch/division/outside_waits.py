@@ -25,8 +25,8 @@ from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
 # Number in place of a function's number, for a wait for the GPU outside calls.
 OUTSIDE = -2
-# Number in place of the function behind a gap, for runs of queries with time between them: the gap is from the first
-# query of a run to the last one.
+# Number of the function after a gap, for a gap that is a run of queries with time between them. The gap lasts from the
+# first query of the run to the last query.
 _POLLED = -3
 # Name in place of a function's name, for a wait for the GPU outside calls.
 OUTSIDE_NAME = "code outside calls"
@@ -217,10 +217,10 @@ class OutsideWaits:
         pending, new = took >= _LEAST_WORK_NS, begins >= begin_ns
         # How much of each gap the work takes, and how much is left of it.
         ran = np.minimum(np.maximum(took, 0), took + after)
-        # Until a query finds that it has ended, it is waited for.
+        # A run of queries waits until a query finds the work ended.
         ran = np.where(polled, took + after, ran)
         rest = took + after - ran
-        # The query before the last one began before it ended, else the last one is not the first that finds it so.
+        # In a wait, the query before the last one begins before the work ends.
         after = np.where(polled & (calls.spans.begins[gaps - 1] > ends + _CLOCK_ERROR_NS), -_LEAST_GAP_NS, after)
         ended, unfinished = after >= -_CLOCK_ERROR_NS, polled & (gaps == begun - 1)
         waits = np.zeros(len(gaps), dtype=np.bool_)
@@ -250,15 +250,18 @@ class OutsideWaits:
         ends = np.where(polled, begins, np.minimum(ends, begins))[waits]
         gaps, polled = gaps[waits], polled[waits]
         begins = before[gaps]
-        # The queries of a wait are a part of it.
+        # The wait replaces its queries.
         kept = np.ones(len(calls.functions), dtype=np.bool_)
         kept[expanded(first[gaps[polled]], gaps[polled])[1]] = False
         return _inserted(calls, gaps, begins, ends, kept)
 
 
 def _runs_of(functions: Int64s, queries: Int64s) -> tuple[Int64s, Flags]:
-    """For each of a thread's calls, the place before which its gap ends: its own, and for the last query of a run of
-    three or more that of the second one. Then flags of the other queries of such runs but the first."""
+    """First call after the begin of each call's gap, by place, and flags of the inner queries of runs: int64[calls] and
+    bool[calls].
+
+    A run has three or more queries of one function. The gap of its last query begins with the end of its first query.
+    """
     places = np.arange(len(functions))
     follows = np.append(False, np.isin(functions[1:], queries) & (functions[1:] == functions[:-1]))[: len(places)]
     inner = follows & np.append(follows[1:], False)
@@ -267,7 +270,7 @@ def _runs_of(functions: Int64s, queries: Int64s) -> tuple[Int64s, Flags]:
 
 
 def _inserted(calls: ThreadCalls, places: Int64s, begins: Int64s, ends: Int64s, kept: Flags) -> ThreadCalls:
-    """The ``kept`` ones of ``calls`` with waits in front of some of them."""
+    """The ``kept`` calls of ``calls``, with waits before the calls at ``places``."""
     before = int64s(np.cumsum(kept) - kept)
 
     def column_of(values: Int64s, new: Int64s | int) -> Int64s:

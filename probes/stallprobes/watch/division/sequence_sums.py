@@ -86,8 +86,7 @@ _MOST_LONGER_RECORDS = 0.1
 _OWN_LAUNCH_NS = 6_500
 # Relative error of the measured time that recording adds to calls.
 _SLOWDOWN_ERROR = 0.25
-# Largest number of streams with kernels that are kept: those created last. CUPTI numbers streams in the order in which
-# they are created.
+# Largest number of streams with kernels that are kept. With more streams, those with the highest numbers are kept.
 _MOST_KERNEL_STREAMS = 1024
 # How long (ns) a sequence waited, by the begins of bins and their width (ns), beside what was divided as such.
 MissingTime = Callable[[Int64s, int], Int64s | int]
@@ -181,8 +180,8 @@ class SequenceSums:
         self.done_ns = until
 
     def kernel_streams(self, rows: Rows, until: int) -> Int64s:
-        """The streams in which kernels have started until a time, in order; ``rows`` are operations (OPERATION) in the
-        order of their starts."""
+        """Sorted numbers of the streams in which kernels started before ``until`` (ns). ``rows`` are operations
+        (OPERATION), sorted by their starts."""
         rows = rows[: int(column(rows, "start").searchsorted(until, "right"))]
         streams = distinct(streams_of(rows).compress(rows["kind"] != COPY))
         if np.isin(streams, self._kernel_streams).all():
@@ -264,8 +263,8 @@ class SequenceSums:
         # Frees that do not wait, since waits come before them, would without these.
         frees = frees_wait(sums) or 2 * int(sums[:, WITHOUT_WAITS].sum()) > steady
         overlapping = max(min(room, 1 - host.share), 0.0) if most > 0 and not frees else 0.0
-        # As far as they need not wait for each other, and nothing else keeps them from it. Where kernels wait for those
-        # of other streams for longer than they could overlap, the host's waits are not what keeps them from it.
+        # If kernels wait for other streams longer than they could overlap, the waits of the host do not prevent the
+        # overlap.
         ordered = use.ordered_ns / steady if use.could_overlap else 0.0
         gains = {**gains, Bound.STREAMS: min(ordered, room) if ordered > overlapping else 0.0}
         # What it sleeps for another thread, it may sleep less without them.

@@ -10,7 +10,7 @@ from stallprobes.watch.division.instants import CoveredTime, Spans
 # Largest overlap of two threads' calls in one sequence, as a share of the less busy thread's time in calls. The threads
 # of a sequence call by turns. Threads of one sequence are separated only if the overlap exceeds twice this share.
 MOST_OVERLAP = 0.05
-# Times of no thread.
+# CPU times of threads if none is known.
 NO_TIMES: Mapping[int, float] = MappingProxyType({})
 # Largest number of threads whose calls are compared to find sequences (threads that call by turns): the last threads
 # that made calls.
@@ -36,8 +36,8 @@ class SequenceBook:
         self._leaders: dict[int, int] = {}
 
     def note(self, threads: Mapping[int, Spans], cpu_ns: Mapping[int, float] = NO_TIMES, length_ns: int = 0) -> None:
-        """Note the calls of a slice by thread. ``cpu_ns`` is the time for which threads had a CPU in it, where that is
-        known, and ``length_ns`` its length."""
+        """Note the calls of a slice by thread. ``cpu_ns`` has the known CPU times (ns) of threads in the slice,
+        ``length_ns`` is the length of the slice."""
         self._slices += 1
         # A thread that is new is compared at once.
         if self._slices > _FIRST_SLICES and self._slices % _EVERY and all(thread in self._busy for thread in threads):
@@ -56,7 +56,7 @@ class SequenceBook:
             for other, of_other in inside.items():
                 key = min(thread, other), max(thread, other)
                 overlap = of_other.before_ascending(spans.ends) - of_other.before_ascending(spans.begins)
-                # What two threads are busy for longer than the slice lasts, they are at the same time.
+                # Two threads overlap by at least the excess of their busy times over the length of the slice.
                 least = busy[thread] + busy[other] - (1 + MOST_OVERLAP) * length_ns if length_ns else 0.0
                 self._overlap[key] = self._overlap.get(key, 0) + max(int(overlap.sum()), int(least))
             inside[thread] = own

@@ -35,26 +35,27 @@ _WAITS = np.array([kind in (CallKind.WAITS, CallKind.COPIES) for kind in CallKin
 _FREES = np.array([kind is CallKind.FREES for kind in CallKind])
 # Smallest number of waits (or of frees) in a slice of time that can be replayed. The replay computes how long the calls
 # between two waits (or frees) take if some calls are removed. Reason: the slice cuts off the first and the last group
-# of calls. With fewer frees, those groups are replayed that have no more than _WAITS_OF_GROUP waits.
+# of calls. In a slice with fewer frees, only groups with at most _WAITS_OF_GROUP waits are replayed.
 _LEAST_GROUPS = 4
-# Largest number of times in a slice at which the host's time in an open group is kept, and of slices of which they are
-# kept. Reason: an operation may start some slices after its submission.
+# Limits of what is kept about an open group. _MOST_KNOWN: largest number of moments in a slice at which the host's time
+# is kept. _KEPT_SLICES: largest number of slices with kept moments. Reason: an operation may start several slices after
+# its submission.
 _MOST_KNOWN, _KEPT_SLICES = 128, 16
 # Flags by number of the part of the time (place in ORDER): True if the GPU is occupied in this part (GPU_PARTS).
 _WORKS = np.array([part in GPU_PARTS for part in ORDER])
 
 
 class WaitGroups:
-    """The longer of the host's and the GPU's time in groups of waits of a sequence, slice after slice."""
+    """Longer of the host's and the GPU's time in each group of waits of a sequence, over all slices."""
 
     def __init__(self) -> None:
-        # The group that the last slice has left open: its waits, and the times (ns) of the host, of the GPU's work and
-        # of its copies.
+        # Open group at the end of the last slice: number of its waits; its times (ns) of the host, of GPU work and of
+        # copies.
         self._waits = 0
         self._open = np.zeros(3, dtype=np.int64)
 
     def add(self, times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
-        """Add a slice: when each group begins in it, and by how much time (ns) it makes the longer one longer."""
+        """Add a slice. Returns int64[n] each: begins of the groups in the slice, and the growth (ns) of their times."""
         begins, lengths, parts = instants.begins, instants.ends - instants.begins, instants.parts
         returned = _within(_returned(times, _WAITS), instants)
         borders = returned[_WAITS_OF_GROUP - 1 - self._waits :: _WAITS_OF_GROUP]
@@ -73,18 +74,19 @@ class WaitGroups:
 
 
 class FreeGroups:
-    """The time that a sequence takes without waits, in groups of frees and loads, slice after slice."""
+    """Time of a sequence without waits, in groups of frees and loads, over all slices."""
 
     def __init__(self) -> None:
-        # The group that the last slice has left open: its waits, None without such a group; the times (ns) of the host
-        # and of the GPU, and the longest time from the group's begin to its last work.
+        # Open group at the end of the last slice: number of its waits (None: no open group), times (ns) of the host and
+        # of GPU work, and longest time (ns) from the group's begin to the end of an operation.
         self._waits: int | None = None
         self._host = self._gpu = self._longest = 0
-        # Times (ns) in the group, and the host's time (ns) in it until then.
+        # Moments (ns) in the open group, and the host's time (ns) in the group until each moment.
         self._known = NONE, NONE
 
     def add(self, times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
-        """Add a slice: when each group begins in it, and the time (ns) that it adds; none with few frees and loads."""
+        """Add a slice. Returns int64[n] each: begins of the counted groups in the slice, and the growth (ns) of their
+        times. Groups with more than _WAITS_OF_GROUP waits count only in a slice with _LEAST_GROUPS frees and loads."""
         # A load of device code waits for all earlier work before it loads.
         loads = map(partial(_loads, times.limits.blocked_ns), times.threads.values())
         borders = _within(np.concatenate([_returned(times, _FREES), *loads]), instants)
@@ -111,7 +113,7 @@ class FreeGroups:
         return begins[first[counted]], replayed[counted]
 
     def _replayed(self, times: SequenceTimes, instants: Instants, first: Int64s, host: Int64s, gpu: Int64s) -> Int64s:
-        """The time (ns) of each group until the end of the slice or its own, if the host waits for nothing in it."""
+        """Time (ns) of each group without waits, until the group or the slice ends: int64[groups]."""
         host_before, gpu_before = np.zeros((2, len(first)), dtype=np.int64)
         host_before[0], gpu_before[0] = self._host, self._gpu
         ends = np.append(first[1:], len(instants.begins))
@@ -159,12 +161,12 @@ def saved_without_frees(times: SequenceTimes, instants: Instants) -> tuple[Int64
 
 
 def _within(times: Int64s, instants: Instants) -> Int64s:
-    """Those of ``times`` that lie behind the begin of a slice, until its end."""
+    """The ``times`` after the begin of a slice and up to its end."""
     return int64s(times[(times > instants.begins[0]) & (times <= instants.ends[-1])])
 
 
 def _is_open(borders: Int64s, instants: Instants) -> bool:
-    """Whether no border lies at the end of a slice, so that its last group goes on in the next one."""
+    """True if the last group of a slice continues in the next slice: no border lies at the end of the slice."""
     return not len(borders) or int(borders[-1]) <= int(instants.begins[-1])
 
 
@@ -219,8 +221,8 @@ def _replayed(
 
 
 def _host_and_gpu(instants: Instants, removed: Flags, works: Flags) -> tuple[Int64s, Int64s]:
-    """The time (ns) until the begin of each instant, and until the end, of a host that skips the instants ``removed``
-    and a GPU that works in those ``works``."""
+    """Cumulative times (ns) of the host without the instants ``removed``, and of the GPU in the instants ``works``:
+    int64[instants + 1] each, up to the begin of each instant and up to the end."""
     host, gpu = np.zeros((2, len(removed) + 1), dtype=np.int64)
     lengths = instants.ends - instants.begins
     np.cumsum(lengths * ~removed, out=host[1:])
@@ -237,10 +239,11 @@ def _longest_after_submission(
     host_before: int = 0,
     known: tuple[Int64s, Int64s] = (NONE, NONE),
 ) -> Int64s:
-    """The longest time (ns) from the begin of each group to its last work: that of the host until it submits an
-    operation, and that of the GPU from then on.
+    """Longest time (ns) in each group through an operation: int64[groups]. This is the host's time until it submits
+    the operation, plus the GPU's time from the operation's start to the group's end.
 
-    ``host_before`` is the host's time in the first group before the slice, and ``known`` that until some times in it.
+    ``host_before`` is the host's time (ns) in the first group before the slice. ``known`` is the host's time (ns) in
+    this group (second array) until some moments (ns, first array).
     """
     begins, ends = instants.begins, np.append(first[1:], len(instants.begins))
     work = times.work

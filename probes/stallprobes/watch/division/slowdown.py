@@ -91,7 +91,7 @@ class Slowdown(NamedTuple):
     known: bool = False
 
 
-# Slowdown of a sequence of which nothing is known, and of one whose records are never switched.
+# Slowdowns of a sequence without measurements, and of a sequence whose records are never switched.
 NO_SLOWDOWN, NEVER_SWITCHED = Slowdown(), Slowdown(known=True)
 
 

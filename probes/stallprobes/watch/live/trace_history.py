@@ -27,6 +27,7 @@ from stallprobes.traces.trace import (
 )
 from stallprobes.watch.attribution.findings import ExplainedCall
 from stallprobes.watch.attribution.record_store import RecordStore
+from stallprobes.watch.division.divider import LAG_NS
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
@@ -48,9 +49,6 @@ _CONTEXT_DISTANCE = 1_000_000
 _WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
 # Largest number of bytes of a copy or fill in a trace. A larger number is replaced by this limit.
 _MOST_BYTES = 1 << 53
-# Longest time (ns) from the end of GPU work until its record has been read: CUPTI's buffers are flushed ten times a
-# second.
-_LATEST_RECORD_NS = 1_000_000_000
 # A process: its id, and how many programs it has executed before.
 _ProcessKey = tuple[int, int]
 
@@ -277,7 +275,7 @@ class _ProcessPart:
 
     def _numbers(self, thread: int, function: str) -> tuple[int, int]:
         name = self._names.get(thread, "")
-        # Threads of one name are told apart by their numbers.
+        # If several threads have one name, the label contains the thread's number.
         if not name or self._named[name] > 1:
             name = f"{name or 'thread'} {thread}"
         label = f"{self.process.name} {self.process.pid} {name}".lstrip() if self._several else name
@@ -285,10 +283,10 @@ class _ProcessPart:
         return number, -1 if number < 0 else self._book.op(number, function)
 
     def collected_ns(self, read_ns: int) -> int:
-        """The time up to which GPU work is known of a process that was read at ``read_ns``."""
+        """Time (ns) up to which the GPU work of the process is known, if its file was read at ``read_ns``."""
         if self.process.ended_ns is not None:
             return read_ns
-        return max(read_ns - _LATEST_RECORD_NS, min(int(self._work["end"].max(initial=0)), read_ns))
+        return max(read_ns - LAG_NS, min(int(self._work["end"].max(initial=0)), read_ns))
 
     def open_calls(self) -> Iterator[OpenCall]:
         """The calls in flight."""

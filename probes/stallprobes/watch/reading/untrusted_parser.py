@@ -45,8 +45,9 @@ from stallprobes.watch.reading.parser_messages import (
     receive_content,
 )
 
-# Longest time (s) until the parser process has answered a request, without the time in which it is ready to run and has
-# no CPU. MAX_LACKED_S: most of that time which is left out. Reason: on a busy server each name would be missing.
+# Time limits (s) of a request. REQUEST_S: longest time until the parser process has answered, without the time in which
+# the process is ready to run and has no CPU. MAX_LACKED_S: largest time without a CPU that is excluded. Reason for the
+# exclusion: on a busy server, names would be missing.
 REQUEST_S, MAX_LACKED_S = 5.0, 25.0
 # Limits after which no more requests of a kind are made. MAX_FAILURES: number of consecutive failed requests.
 # MAX_LOST_S: time (s) lost in failed and slow requests.
@@ -99,7 +100,7 @@ class UntrustedParser:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._connection: socket.socket | None = None
-        # The files of the process in /proc.
+        # Folder of the process in /proc.
         self._process: Path | None = None
         self._end: Callable[[], None] = _nothing
         # Files whose lines could not be read within the limits: of these, only the names are asked for.
@@ -227,12 +228,12 @@ class UntrustedParser:
         return self._failures[kind] >= MAX_FAILURES or self._lost_s[kind] >= MAX_LOST_S
 
     def _lacked_s(self) -> float:
-        """How long (s) the process was ready to run without a CPU."""
+        """Total time (s) in which the process was ready to run and had no CPU."""
         times = times_of(self._process)
         return 0.0 if times is None else times[0] / 1e9
 
     def _send(self, kind: ParserRequest, content: bytes, *descriptors: int) -> Callable[[], float]:
-        """Send a request. Returns what says in how many seconds its answers are due."""
+        """Send a request. Returns a function of the time (s) that is left for its answers."""
         connection = self._connected()
         due, before_s = time.monotonic() + self._seconds, self._lacked_s()
 
@@ -247,7 +248,7 @@ class UntrustedParser:
         return left_s
 
     def _receive(self, kinds: type[_Kind], left_s: Callable[[], float]) -> tuple[_Kind, bytes]:
-        """The next answer, while ``left_s`` is above 0."""
+        """The next answer. Raises _NoAnswer when ``left_s()`` is 0 or less."""
         connection = self._connection
         assert connection is not None
 
