@@ -28,5 +28,9 @@ def test_each_unit_reaches_most_of_its_peak(monkeypatch: pytest.MonkeyPatch, tmp
     # Of the tensor cores some GPUs reach less without the instructions of their generation.
     assert made.measures.keys() >= {*UNITS, *PCIE} - {"tensor"}
     assert gpu_reach.store(made)
+    # What the model reaches counts where it is more.
+    known = gpu_reach.known(gpu.uuid, gpu.name, made.driver)
+    assert [name for name, reached in made.measures.items() if known[name].value < reached] == []
+    monkeypatch.setattr(gpu_reach, "of_model", lambda model: None)
     known = gpu_reach.known(gpu.uuid, gpu.name, made.driver)
     assert {known[name].basis for name in made.measures} == {Basis.CALIBRATION}

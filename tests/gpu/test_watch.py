@@ -135,7 +135,7 @@ def test_kernels_have_the_line_that_launches_them_and_what_they_fill_of_the_gpu(
 LOCAL_MEMORY = """
 __global__ void spills(int *out, int n) {
     int values[64];
-    for (int at = 0; at < 64; at++) values[at] = at * n;
+    for (int at = 0; at < 64; at++) values[(at * n) & 63] = at;
     out[threadIdx.x] = values[(n + threadIdx.x) & 63];
 }
 __global__ void plain(int *out, int n) { out[threadIdx.x] = n; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -28,10 +29,10 @@ class FakeTelemetry:
     """Telemetry of a GPU whose clock is 1980 MHz for 10 s, and 1410 MHz afterwards."""
 
     now_s = 0
-    running: ClassVar[list[str]] = []
+    running: ClassVar[list[FakeTelemetry]] = []
 
-    def __init__(self, uuid: str, fields: Any) -> None:
-        self.uuid = uuid
+    def __init__(self, uuid: str, fields: Any, on_values: Callable[[], None]) -> None:
+        self.uuid, self.on_values = uuid, on_values
         assert {name for each in fields for name in each.names or (each.name,)} == {
             *HEAD,
             "sm_clock_mhz",
@@ -41,10 +42,10 @@ class FakeTelemetry:
         }
 
     def start(self) -> None:
-        self.running.append(self.uuid)
+        self.running.append(self)
 
     def stop(self) -> None:
-        self.running.remove(self.uuid)
+        self.running.remove(self)
 
     def snapshot(self) -> TelemetrySnapshot:
         now_ns = self.now_s * SECOND
@@ -58,6 +59,13 @@ class FakeTelemetry:
         values |= HEAD
         readings = {name: TelemetryReading(value, now_ns, None) for name, value in values.items()}
         return TelemetrySnapshot(self.uuid, now_ns, "live", None, MappingProxyType(readings))
+
+
+def note(made: GpuClocks, seconds: int) -> None:
+    """Note so many seconds of the GPU "b", of whose readings ``made`` is asked only once."""
+    made.look(["b"])
+    for FakeTelemetry.now_s in range(seconds):
+        FakeTelemetry.running[-1].on_values()
 
 
 @pytest.fixture(autouse=True)
@@ -79,9 +87,8 @@ def process() -> ProcessFindings:
 
 def test_a_phase_has_the_clock_of_its_times() -> None:
     clocks = GpuClocks()
-    for FakeTelemetry.now_s in range(20):
-        clocks.look(["b"])
-    assert FakeTelemetry.running == ["GPU-b"]
+    note(clocks, 20)
+    assert [each.uuid for each in FakeTelemetry.running] == ["GPU-b"]
     assert clocks.gpus() == (
         WatchedGpu(uuid="b", **HEAD, sm_clock_mhz=1695.0, clock_reasons=("power cap",), power_limit_w=400.0),
     )
@@ -111,8 +118,7 @@ def test_a_gpu_that_is_not_read_has_no_clock() -> None:
 
 def test_long_runs_keep_a_limited_number_of_readings() -> None:
     clocks = GpuClocks()
-    for FakeTelemetry.now_s in range(20_000):
-        clocks.look(["b"])
+    note(clocks, 20_000)
     kept = clocks.of("b")
     assert 2048 <= len(kept) <= 4096
     assert kept[-1].at_ns >= 19_990 * SECOND

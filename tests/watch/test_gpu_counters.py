@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -33,17 +34,17 @@ class FakeTelemetry:
     """Telemetry of a GPU whose kernels run from the second second on."""
 
     now_s = 0
-    running: ClassVar[list[str]] = []
+    running: ClassVar[list[FakeTelemetry]] = []
 
-    def __init__(self, uuid: str, fields: Any) -> None:
-        self.uuid = uuid
+    def __init__(self, uuid: str, fields: Any, on_values: Callable[[], None]) -> None:
+        self.uuid, self.on_values = uuid, on_values
         assert {name for each in fields for name in each.names or (each.name,)} == set(gpm.LIMITS)
 
     def start(self) -> None:
-        self.running.append(self.uuid)
+        self.running.append(self)
 
     def stop(self) -> None:
-        self.running.remove(self.uuid)
+        self.running.remove(self)
 
     def snapshot(self) -> TelemetrySnapshot:
         now_ns = self.now_s * SECOND
@@ -52,15 +53,21 @@ class FakeTelemetry:
         return TelemetrySnapshot(self.uuid, now_ns, "live", None, MappingProxyType(readings))
 
 
+def note_20_s(made: GpuCounters) -> None:
+    """Note 20 s of the GPU "b", of whose readings ``made`` is asked only once."""
+    made.look(["b"])
+    for FakeTelemetry.now_s in range(20):
+        FakeTelemetry.running[-1].on_values()
+
+
 @pytest.fixture
 def counters(monkeypatch: pytest.MonkeyPatch) -> GpuCounters:
     """Counters of 20 s."""
     FakeTelemetry.running = []
     monkeypatch.setattr(gpu_notes, "Telemetry", FakeTelemetry)
     made = GpuCounters()
-    for FakeTelemetry.now_s in range(20):
-        made.look(["b"])
-    assert FakeTelemetry.running == ["GPU-b"]
+    note_20_s(made)
+    assert [each.uuid for each in FakeTelemetry.running] == ["GPU-b"]
     return made
 
 
@@ -118,8 +125,7 @@ def test_counters_of_little_work_are_its_own_or_not_known(
     for name in gpm.LIMITS:
         monkeypatch.setitem(COUNTERS, name, COUNTERS[name] / 10)
     made = GpuCounters()
-    for FakeTelemetry.now_s in range(20):
-        made.look(["b"])
+    note_20_s(made)
     (found,) = made.noted([process(Figure(own, own, own))], GPUS)
     assert found.sequences[0].limit is not None
     assert found.sequences[0].limit.limit is limit

@@ -171,7 +171,8 @@ class _Reader:
 class Telemetry:
     """Reads the values of the GPU ``uuid`` from ``start`` until ``stop``. ``load`` returns the NVML module.
 
-    No method waits for NVML. ``retry_s`` is the pause after an error in seconds.
+    No method waits for NVML. ``retry_s`` is the pause after an error in seconds. A reading thread calls ``on_values``
+    each time that it has read the fields that were due.
     """
 
     def __init__(
@@ -182,12 +183,14 @@ class Telemetry:
         fields: tuple[TelemetryField, ...] | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
         retry_s: float = RETRY_S,
+        on_values: Callable[[], None] = lambda: None,
     ) -> None:
         self.uuid = uuid
         wanted = all_fields() if fields is None else fields
         self._load = load
         self._clock = clock
         self._retry_s = retry_s
+        self._on_values = on_values
         self._quit = threading.Event()
         self._readers = tuple(
             _Reader(chosen) for slow in (False, True) if (chosen := tuple(f for f in wanted if f.slow is slow))
@@ -284,4 +287,5 @@ class Telemetry:
                 if self._quit.is_set():
                     return
             reader.state, reader.why = "live", None
+            self._on_values()
             self._quit.wait(max(0.0, (min(due.values()) - self._clock()) / NS_PER_S))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
@@ -27,6 +29,8 @@ class Note(NamedTuple, Generic[_Value]):
 class GpuNotes(Generic[_Value]):
     """Notes of GPUs by their UUIDs (without GPU-). NVML is read in threads, since its calls can hang.
 
+    Each reading is noted, however long the program that is watched takes to analyze.
+
     ``fields`` makes the fields that are read, ``note`` the note of their readings (None: there is no value).
     """
 
@@ -39,19 +43,18 @@ class GpuNotes(Generic[_Value]):
         self._telemetry: dict[str, Telemetry] = {}
         self._notes: dict[str, list[Note[_Value]]] = {}
         self._step_ns: dict[str, int] = {}
+        # A GPU can have two reading threads.
+        self._adding = threading.Lock()
 
     def look(self, uuids: Iterable[str]) -> None:
-        """Note the values of the GPUs with these UUIDs; others are not read any more."""
+        """Note the values of the GPUs with these UUIDs from now on; others are not read any more."""
         wanted = set(uuids)
         for uuid in self._telemetry.keys() - wanted:
             self._telemetry.pop(uuid).stop()
         for uuid in wanted - self._telemetry.keys():
-            self._telemetry[uuid] = Telemetry(f"GPU-{uuid}", fields=self._fields())
-            self._telemetry[uuid].start()
-        for uuid, telemetry in self._telemetry.items():
-            note = self._note_of(telemetry.snapshot().readings)
-            if note is not None:
-                self._add(uuid, note)
+            made = Telemetry(f"GPU-{uuid}", fields=self._fields(), on_values=partial(self._note, uuid))
+            self._telemetry[uuid] = made
+            made.start()
 
     def of(self, uuid: str) -> list[Note[_Value]]:
         """The notes of a GPU, the oldest first."""
@@ -66,8 +69,20 @@ class GpuNotes(Generic[_Value]):
         """All GPUs that have notes, by their UUIDs, in the order of the UUIDs."""
         yield from sorted(self._notes.items())
 
+    def _note(self, uuid: str) -> None:
+        telemetry = self._telemetry.get(uuid)
+        if telemetry is None:
+            return
+        with self._adding:
+            note = self._note_of(telemetry.snapshot().readings)
+            if note is not None:
+                self._add(uuid, note)
+
     def _add(self, uuid: str, note: Note[_Value]) -> None:
         notes = self._notes.setdefault(uuid, [])
+        if notes and note.at_ns == notes[-1].at_ns:
+            # The other thread has read its values since.
+            notes[-1] = note
         if notes and note.at_ns - notes[-1].at_ns < self._step_ns.get(uuid, 1):
             return
         notes.append(note)

@@ -209,6 +209,22 @@ def test_slow_fields_are_asked_less_often_than_fast_ones() -> None:
     assert processes * 2 <= power
 
 
+def test_whoever_wants_each_reading_is_called_for_each() -> None:
+    fake = FakeNvml()
+    heard: list[Any] = []
+    field = TelemetryField("gpm", 0.01, lambda module, handle: {"a": len(heard), "b": len(heard)}, names=("a", "b"))
+    telemetry = Telemetry(
+        "GPU-1", load=lambda: fake, fields=(field,), on_values=lambda: heard.append(telemetry.snapshot().readings)
+    )
+    telemetry.start()
+    try:
+        wait_until(lambda: len(heard) >= 3, "three readings are heard of")
+    finally:
+        telemetry.stop()
+    assert [(readings["a"].value, readings["b"].value) for readings in heard[:3]] == [(0, 0), (1, 1), (2, 2)]
+    assert all(readings["a"].at_ns == readings["b"].at_ns for readings in heard)
+
+
 def test_the_fork_in_the_place_of_the_module_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     fork = ModuleType("pynvml")
     fork.nvmlInit = lambda: None  # type: ignore[attr-defined]
