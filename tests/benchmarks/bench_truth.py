@@ -5,7 +5,8 @@ python tests/benchmarks/bench_truth.py [--programs N] [--first SEED] [--seconds 
     [--keep FOLDER] [--again FOLDER] [--minutes M]
 
 It needs gcc, and a GPU; with --model the programs run beside a model of two GPUs, without one. With --virtual they run
-in virtual time, without a GPU and gcc: their results are the same on a busy machine. --attached is the share
+in virtual time, without a GPU and gcc: their results are the same on a busy machine. With --gpus 2 the programs are the
+first ones from SEED on that use two GPUs. --attached is the share
 of programs that are attached. With --pairs each program also runs unwatched, and the table has by how much it was
 slower. --save writes the results as JSON, from which --from prints the tables again, of several files together.
 --keep keeps each program's schedule, trace, report and readings in a folder, which --again judges by today's rules,
@@ -27,6 +28,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import count, islice
 from pathlib import Path
 
 import msgspec
@@ -163,17 +165,17 @@ def _run_really(programs: Programs, arguments: argparse.Namespace) -> int:
 def _run(programs: Programs | None, arguments: argparse.Namespace) -> list[Result]:
     results: list[Result] = []
     until = time.monotonic() + 60 * arguments.minutes
-    for number in range(arguments.programs):
+    every = (schedules.schedule(seed, arguments.seconds, arguments.gpus) for seed in count(arguments.first))
+    wanted = (schedule for schedule in every if schedule.gpus == arguments.gpus)
+    for number, schedule in enumerate(islice(wanted, arguments.programs)):
         if time.monotonic() > until:
             break
-        seed = arguments.first + number
         # Spread evenly over the seeds.
         attached = int((number + 1) * arguments.attached) > int(number * arguments.attached)
-        schedule = schedules.schedule(seed, arguments.seconds, arguments.gpus)
         results.append(watch(programs, schedule, attached, arguments.pairs) if programs else run_virtually(schedule))
-        print(f"{seed:5} {schedule.shape:22} {results[-1].outcome}", file=sys.stderr, flush=True)
+        print(f"{schedule.seed:5} {schedule.shape:22} {results[-1].outcome}", file=sys.stderr, flush=True)
         if arguments.keep and programs:
-            keep(arguments.keep, programs, seed)
+            keep(arguments.keep, programs, schedule.seed)
         for file in (arguments.save, arguments.keep and arguments.keep / "results.json"):
             if file:
                 file.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
