@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,6 +57,44 @@ class Module:
         self.pairs.append((request.sample1[0], request.sample2[0]))
         for metric in request.metrics:
             metric.nvmlReturn, metric.value = self.by_id[metric.metricId]
+
+
+class ModuleOfOneThread(Module):
+    """NVML that notes calls of its functions of GPM which another thread is in as well."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.together: list[str] = []
+        self._inside = threading.Lock()
+
+    def _call(self, name: str) -> None:
+        if not self._inside.acquire(blocking=False):
+            self.together.append(name)
+            return
+        # Lets other threads run.
+        time.sleep(0.0005)
+        self._inside.release()
+
+    def nvmlGpmSampleGet(self, _: object, sample: list[int]) -> None:
+        self._call("nvmlGpmSampleGet")
+        super().nvmlGpmSampleGet(_, sample)
+
+    def nvmlGpmMetricsGet(self, request: Any) -> None:
+        self._call("nvmlGpmMetricsGet")
+        super().nvmlGpmMetricsGet(request)
+
+
+def test_two_gpus_are_never_read_at_once() -> None:
+    module = ModuleOfOneThread()
+
+    def read(handle: object) -> None:
+        counters = GpmCounters()
+        for _ in range(20):
+            counters.read(module, handle)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(read, ("a", "b")))
+    assert module.together == []
 
 
 def test_each_reading_is_of_the_time_since_the_one_before() -> None:
