@@ -395,7 +395,8 @@ def kernel_text(kernel: KernelTime, sequence: SequenceDivision, whole: bool = Fa
         registers = f" with {kernel.registers} registers" if kernel.registers else ""
         words.append(f"{kernel.threads} threads in each{registers}")
     if kernel.local_bytes:
-        words.append(f"{size_text(kernel.local_bytes)} of local memory for each thread (spilled registers, arrays)")
+        size = size_text(kernel.local_bytes)
+        words.append(f"at least {size} of local memory for each thread (spilled registers, arrays)")
     if kernel.between_ns >= _MUCH_BETWEEN * kernel.mean_ns:
         words.append(f"then {duration_ns(kernel.between_ns)} until the next")
     if kernel.place is not None:

@@ -42,8 +42,8 @@ int main(int count, char **arguments) {
         switch ((int)record->kind) {
         case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
             KERNEL *r = (KERNEL *)record;
-            line(r->kind, r->start, r->end, r->deviceId, r->contextId, r->streamId, r->correlationId, 0, 0, 0, 0, 0,
-                 r->name, 0, 0);
+            line(r->kind, r->start, r->end, r->deviceId, r->contextId, r->streamId, r->correlationId, 0, 0, 0,
+                 r->localMemoryTotal_v2, 0, r->name, 0, 0);
             printf("%.0f %.0f %u %.0f\n", (double)(uint32_t)r->gridX * (uint32_t)r->gridY * (uint32_t)r->gridZ,
                    (double)(uint32_t)r->blockX * (uint32_t)r->blockY * (uint32_t)r->blockZ, r->registersPerThread,
                    (double)(uint32_t)r->staticSharedMemory + (uint32_t)r->dynamicSharedMemory);

@@ -124,7 +124,8 @@ class KernelRecord(ctypes.Structure):
 
     ``grid_x`` to ``block_z``: its blocks in the grid, and the threads of a block; ``registers`` are those of a thread,
     ``fixed_shared`` and ``shared`` bytes of shared memory of a block, that of the code and that of the launch;
-    ``local`` bytes of local memory of a thread.
+    ``local`` bytes of local memory that are reserved for all threads that the GPU has room for. (Those of one thread,
+    localMemoryPerThread, are 0 in the records of CUPTI 13.5 on an H200.)
     """
 
     kind: UInt32
@@ -142,9 +143,9 @@ class KernelRecord(ctypes.Structure):
     block_z: Int32
     fixed_shared: Int32
     shared: Int32
-    local: UInt32
     correlation: Annotated[int, ctypes.c_uint32, At(92)]
     name: Annotated[int, ctypes.c_uint64, At(104), Pointer("const char")]
+    local: Annotated[int, ctypes.c_uint64, At(192)]
 
 
 @structure
@@ -290,8 +291,9 @@ class CallbackData(ctypes.Structure):
 class Activity(ctypes.Structure):
     """A record of any kind from the decoder; 0 in members that the kind does not have.
 
-    ``name``, ``blocks``, ``shape`` (as in a watch file) and ``local`` belong to a kernel, ``source_device`` and
-    ``target_device`` to a peer copy, ``thread`` to a driver call or to an overhead with a thread.
+    ``name``, ``blocks`` and ``shape`` (as in a watch file) belong to a kernel, whose ``bytes`` are ``local`` of
+    KernelRecord. ``source_device`` and ``target_device`` belong to a peer copy, ``thread`` to a driver call or to an
+    overhead with a thread.
     """
 
     kind: UInt32
@@ -309,7 +311,6 @@ class Activity(ctypes.Structure):
     target_device: UInt32
     blocks: UInt32
     shape: UInt32
-    local: UInt32
     source: UInt8
     target: UInt8
 

@@ -525,7 +525,8 @@ class WatchRecord(ctypes.Structure):
     of an overhead, or the operation of a context switch, whose ``start`` is the GPU's own clock; of a kernel, the
     number of its blocks. ``thread`` is the thread of an overhead, and the other device of a peer copy; of a kernel, the
     shape of a block: from the lowest bit on its threads less 1 (10 bits), the registers of each (8 bits), and its
-    shared memory in units of 16 bytes (14 bits). ``bytes`` of a kernel are those of local memory of each thread.
+    shared memory in units of 16 bytes (14 bits). ``bytes`` of a kernel are those of local memory that are
+    reserved for all threads that the GPU has room for.
     """
 
     sequence: UInt64

@@ -41,11 +41,11 @@ class KernelLaunches:
     def __init__(self) -> None:
         # Thread and stack of sampled launches by their correlation, until their kernels are known.
         self._pending: dict[int, tuple[int, int]] = {}
-        # By the name of a kernel, as the records have it: its sampled launches by thread and stack, and its shape
-        # with the local memory of a thread.
+        # By the name of a kernel, as the records have it: its sampled launches by thread and stack; its device, its
+        # shape, and the local memory (bytes) that is reserved for it.
         self._launches: dict[int, Counter[tuple[int, int]]] = {}
         self._sums = 0
-        self._shapes: dict[int, tuple[int, int]] = {}
+        self._shapes: dict[int, tuple[int, int, int]] = {}
         self._names: dict[int, str] = {}
 
     def add(
@@ -92,7 +92,9 @@ class KernelLaunches:
                 kernel = kernel.changed(place=place, place_share=launches / places.total())
             shape = next((self._shapes[number] for number in own if number in self._shapes), None)
             if shape is not None:
-                kernel = _shaped(kernel, *shape, limits)
+                device, block, local = shape
+                least = min(local for other, _, local in self._shapes.values() if other == device)
+                kernel = _shaped(kernel, block, local - least, limits)
             found.append(kernel)
         return tuple(found)
 
@@ -121,7 +123,7 @@ class KernelLaunches:
             places = kernels[names == name]
             if len(places):
                 first = records.rows[places[0]]
-                self._shapes[name] = int(first["thread"]), int(first["bytes"])
+                self._shapes[name] = int(first["device"]), int(first["thread"]), int(first["bytes"])
 
     def _note_kernels(self, rows: NDArray[Any]) -> None:
         # A graph launches many kernels of one name at once.
@@ -135,10 +137,12 @@ class KernelLaunches:
 
 
 def _shaped(kernel: KernelTime, shape: int, local: int, limits: GpuLimits | None) -> KernelTime:
-    """A kernel with the shape of its blocks (WatchRecord.thread), the local memory (bytes) of a thread, and how much of
-    its GPU it fills."""
+    """A kernel with the shape of its blocks (WatchRecord.thread), the local memory of a thread, and how much of its GPU
+    it fills. ``local`` is what is reserved for it of local memory (bytes) beyond the kernel with the least."""
     threads, registers, shared = (shape & 0x3FF) + 1, shape >> 10 & 0xFF, (shape >> 18) * 16
-    kernel = kernel.changed(threads=threads, registers=registers, local_bytes=local)
+    kernel = kernel.changed(threads=threads, registers=registers)
+    if limits is not None:
+        kernel = kernel.changed(local_bytes=local // (limits.multiprocessors * limits.threads))
     at_once = 0 if limits is None else limits.blocks_at_once(threads, registers, shared)
     if limits is None or not at_once or not kernel.most_blocks:
         return kernel
