@@ -56,7 +56,13 @@ def assert_alike(one: DividedProcess, other: DividedProcess) -> None:
     assert one.division == other.division
     assert len(one.sequences) == len(other.sequences)
     for sequences in zip(one.sequences, other.sequences, strict=True):
-        first, second = (sequence.changed(threads=(), operations=0, kernels=()) for sequence in sequences)
+        first, second = (
+            each.changed(
+                threads=(), operations=0, kernels=(),
+                awaited=tuple(other.changed(thread=0) for other in each.awaited),
+            )
+            for each in sequences
+        )  # fmt: skip
         assert first == second
 
 
@@ -111,9 +117,10 @@ def test_of_other_numbers(calls: list[Call], times: list[int], more: int) -> Non
     found = divided(calls, times, renamed)
     expected = divided(calls, times, unchanged)
     assert_alike(found, expected)
-    assert [each.threads for each in found.sequences] == [
-        tuple(thread * (1 + more) for thread in each.threads) for each in expected.sequences
-    ]
+    for one, other in zip(found.sequences, expected.sequences, strict=True):
+        awaited = [each.thread for each in one.awaited], [each.thread for each in other.awaited]
+        for numbers, numbers_before in ((one.threads, other.threads), awaited):
+            assert list(numbers) == [number * (1 + more) for number in numbers_before]
 
 
 @given(programs(), TIMES)
