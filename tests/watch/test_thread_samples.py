@@ -23,6 +23,7 @@ from stallprobes.watch.thread_samples import _MOST_READ, MOST_SAMPLES, Sampler, 
 
 PID, CHILD, GRANDCHILD = 100, 7, 8
 MS = 1_000_000
+ALL = (0, 10_000_000_000)
 
 
 def write(proc: Path, pid: int, place: str, cpu_ns: int, delay_ns: int = 0, children: tuple[int, ...] = ()) -> None:
@@ -172,7 +173,7 @@ def test_children_of_one_name_have_the_time_of_the_busiest(tmp_path: Path) -> No
             (tmp_path / str(worker) / "comm").write_text("ptxas\x1b\n" if worker == 13 else "worker\n")
         look_at(samples, source, now)
     # The last one began between two looks.
-    found = {child.name: (child.most, child.busy) for child in samples.children()}
+    found = {child.name: (child.most, child.busy) for child in samples.children(*ALL)}
     assert found == {"worker": (2, 0.5), "ptxas\N{REPLACEMENT CHARACTER}": (1, 0.75)}
 
 
@@ -188,7 +189,22 @@ def test_threads_without_calls_have_the_time_of_the_busiest_by_name(tmp_path: Pa
         look_at(samples, source, second * 1_000_000_000)
         # They are looked at once a second.
         look_at(samples, source, second * 1_000_000_000 + 1)
-    assert [(other.name, other.most, other.busy) for other in samples.others()] == [("prefetch", 2, 0.5)]
+    assert [(other.name, other.most, other.busy) for other in samples.others(*ALL)] == [("prefetch", 2, 0.5)]
+
+
+def test_children_of_the_start_up_are_not_those_of_the_steady_state(tmp_path: Path) -> None:
+    source, samples = FolderSource(tmp_path, tmp_path), ThreadSamples()
+    compiler, worker = 11, 12
+    write(tmp_path, compiler, "", 0)
+    for now in (1000, 1100, 1200, 1300):
+        write(tmp_path, PID, "do_wait", 5, children=(compiler, worker) if now < 1200 else (worker,))
+        write(tmp_path, compiler, "", now - 1000)
+        write(tmp_path, worker, "", max(now - 1100, 0) // 2)
+        for child, name in ((compiler, "ptxas"), (worker, "worker")):
+            (tmp_path / str(child) / "comm").write_text(f"{name}\n")
+        look_at(samples, source, now)
+    assert [child.name for child in samples.children(*ALL)] == ["ptxas", "worker"]
+    assert [(child.name, child.busy) for child in samples.children(1100, 1300)] == [("worker", 0.5)]
 
 
 def test_of_very_many_threads_those_with_most_calls_are_read(tmp_path: Path) -> None:

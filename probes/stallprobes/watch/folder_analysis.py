@@ -297,10 +297,11 @@ class FolderAnalysis:
 
 
 def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
-    cpus = reading.cpus.found
-    settings = tuple(settings_that_cost(reading.environment, None if cpus is None else cpus.allowed, process.command))
     samples, busiest = reading.samples_of_threads, _busiest(process)
     findings = reading.analysis.findings()
+    times = _steady_times(reading, process, *findings.sequences[:1])
+    cpus = reading.cpus.supply(*times)
+    settings = tuple(settings_that_cost(reading.environment, None if cpus is None else cpus.allowed, process.command))
     if busiest is not None:
         name = next((each.name for each in findings.threads if each.id == busiest.id), "")
         used = {sequence.device for sequence in findings.sequences}
@@ -313,8 +314,8 @@ def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
         cpus=cpus,
         settings=settings,
         libraries=dict(sorted(reading.libraries.found.items())),
-        children=samples.children(),
-        others=samples.others(),
+        children=samples.children(*times),
+        others=samples.others(*times),
     )
     # A process that was killed has not noted its end.
     return findings.changed(ended=True) if reading.ended and process.ended_ns is None else findings
@@ -329,12 +330,18 @@ def _most_calls(source: WatchSource, process: WatchedProcess) -> Iterator[tuple[
             yield thread.id, int(folder.name)
 
 
+def _steady_times(reading: _ReadFile, process: WatchedProcess, *sequences: ProgramSequence) -> tuple[int, int]:
+    """Begin and end (ns, CLOCK_MONOTONIC) of the steady state, or of the phase that a sequence is of."""
+    origin_ns = process.started.monotonic_ns
+    for phase in (each.phases[0] for each in sequences if each.phases):
+        begin_ns, end_ns = phase.times[-1]
+        return origin_ns + begin_ns, origin_ns + end_ns
+    return reading.analysis.steady_ns or origin_ns, reading.last_ns
+
+
 def _with_computing(reading: _ReadFile, process: WatchedProcess, sequence: ProgramSequence) -> ProgramSequence:
     """A sequence with the lines at which its threads compute in the times that it is of."""
-    origin_ns = process.started.monotonic_ns
-    begin_ns, end_ns = reading.analysis.steady_ns or origin_ns, reading.last_ns
-    if sequence.phases:
-        begin_ns, end_ns = (origin_ns + ns for ns in sequence.phases[0].times[-1])
+    begin_ns, end_ns = _steady_times(reading, process, sequence)
     shares: dict[StackFrame, float] = {}
     compilers: dict[DeviceCompiler, float] = {}
     for thread in sequence.threads:

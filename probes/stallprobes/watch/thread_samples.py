@@ -8,7 +8,6 @@ import random
 import threading
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable
 from itertools import groupby, islice
 from operator import itemgetter
@@ -24,6 +23,7 @@ from stallprobes.watch.reading.garbage_collector import find_flag, is_set
 from stallprobes.watch.reading.kernel_wait import RUNNING, awaited_address, kernel_wait
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
+from stallprobes.watch.reading.timed_counts import TimedCounts
 
 # Largest number of samples of a thread (its times on a CPU, ready and asleep) that are kept, the latest ones.
 MOST_SAMPLES = 1024
@@ -90,9 +90,9 @@ class _BusyWorkers:
     def __init__(self) -> None:
         self._times: dict[Path, int] = {}
         self._names: dict[Path, str] = {}
-        self._busy: Counter[str] = Counter()
+        self._busy = TimedCounts()
         self._most: dict[str, int] = {}
-        self._looked_ns = self._passed_ns = 0
+        self._looked_ns = 0
 
     def add(self, times: dict[Path, int], now_ns: int) -> int:
         """Add how long each was busy since it began; how long (ns) the busiest was so since the last time."""
@@ -100,19 +100,22 @@ class _BusyWorkers:
         worked = {folder: ns - self._times.get(folder, 0) for folder, ns in times.items()} if self._looked_ns else {}
         self._names = {folder: self._names.get(folder) or _name_of(folder) for folder in times}
         named = sorted((self._names[folder], ns) for folder, ns in worked.items())
+        busiest: dict[str, int] = {}
         for name, group in groupby(named, key=itemgetter(0)):
             every = [ns for _, ns in group]
-            self._busy[name] += max(*every, 0)
+            busiest[name] = max(*every, 0)
             self._most[name] = max(self._most.get(name, 0), len(every))
-        self._passed_ns += now_ns - self._looked_ns if self._looked_ns else 0
+        if self._looked_ns:
+            self._busy.add(self._looked_ns, now_ns, busiest)
         self._looked_ns = now_ns
         passed = max((ns for folder, ns in worked.items() if folder in self._times), default=0)
         self._times = times
         return max(passed, 0)
 
-    def found(self) -> tuple[Workers, ...]:
-        """The workers by name, the busiest ones first."""
-        busy = [(name, ns / max(self._passed_ns, 1)) for name, ns in self._busy.most_common(_MOST_NAMED)]
+    def found(self, begin_ns: int, end_ns: int) -> tuple[Workers, ...]:
+        """The workers by name between two times (ns), the busiest ones first."""
+        passed_ns, counts = self._busy.between(begin_ns, end_ns)
+        busy = [(name, ns / max(passed_ns, 1)) for name, ns in counts.most_common(_MOST_NAMED)]
         return tuple(Workers(name=name, most=self._most[name], busy=min(share, 1.0)) for name, share in busy)
 
 
@@ -175,15 +178,16 @@ class ThreadSamples:
         with self._lock:
             return {thread: samples.array() for thread, samples in self._samples.items()}
 
-    def children(self) -> tuple[Workers, ...]:
-        """The child processes by name, the busiest ones first."""
+    def children(self, begin_ns: int, end_ns: int) -> tuple[Workers, ...]:
+        """The child processes by name between two times (ns), the busiest ones first."""
         with self._lock:
-            return self._children.found()
+            return self._children.found(begin_ns, end_ns)
 
-    def others(self) -> tuple[Workers, ...]:
-        """The threads that make no calls by name, the busiest ones first; without those of the library."""
+    def others(self, begin_ns: int, end_ns: int) -> tuple[Workers, ...]:
+        """As ``children``, the threads that make no calls, without those of the library."""
         with self._lock:
-            return tuple(worker for worker in self._others.found() if not worker.name.startswith(_OWN_THREADS))
+            found = self._others.found(begin_ns, end_ns)
+        return tuple(worker for worker in found if not worker.name.startswith(_OWN_THREADS))
 
     def _add(self, thread: int, folder: Path, now_ns: int, place: int = -1) -> None:
         """Add a sample of a thread that sleeps at a place (-1: it does not, or that is not known)."""

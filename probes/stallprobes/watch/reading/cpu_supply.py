@@ -10,6 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from stallprobes.files.codec import Document, Ratio, Rounded, Share, String, Unsigned
+from stallprobes.watch.reading.timed_counts import TimedCounts
 
 # A look at a process reads the CPU times of its first threads. PAUSE_NS: shortest time (ns) between two looks.
 # _MOST_THREADS: largest number of threads of a look. 256 threads take 2 ms.
@@ -56,35 +57,42 @@ class CpuSupplyReader:
     def __init__(self, cgroups: Path = _CGROUPS, stat: Path = Path("/proc/stat")) -> None:
         self._cgroups, self._stat = cgroups, stat
         self._times: dict[str, int] = {}
-        self._last_ns = self._passed_ns = self._wanted_ns = 0
-        self._first: tuple[int, ...] | None = None
-        self.found: CpuSupply | None = None
+        self._last_ns = 0
+        # What the kernel has counted so far, and in the times between the looks.
+        self._before: dict[str, int] = {}
+        self._counts = TimedCounts()
+        self._allowed = 0
+        self._quota: float | None = None
 
     def look(self, thread: Path | None, now_ns: int) -> None:
         """Look at the process whose main thread has this folder in /proc, unless it was just looked at."""
         if thread is None or now_ns - self._last_ns < PAUSE_NS:
             return
         before, self._times = self._times, dict(_times(thread.parent))
+        self._quota, folder = min(self._quotas(thread), default=(None, None), key=lambda item: item[0] or 0.0)
+        counts = {**_periods(folder), **_stolen(self._stat), **_faults(thread.parents[1])}
         if before:
-            self._passed_ns += now_ns - self._last_ns
-            self._wanted_ns += sum(max(ns - before[name], 0) for name, ns in self._times.items() if name in before)
-        self._last_ns = now_ns
-        quota, folder = min(self._quotas(thread), default=(None, None), key=lambda item: item[0] or 0.0)
-        counts = (*_periods(folder), *_stolen(self._stat), *_faults(thread.parents[1]))
-        self._first = self._first or counts
-        periods, throttled, whole, stolen, minor, major = (
-            max(new - old, 0) for new, old in zip(counts, self._first, strict=True)
+            wanted = sum(max(ns - before[name], 0) for name, ns in self._times.items() if name in before)
+            grown = {name: max(count - self._before.get(name, count), 0) for name, count in counts.items()}
+            self._counts.add(self._last_ns, now_ns, {"wanted": wanted, **grown})
+        # A file that cannot be read for once counts nothing twice.
+        self._before |= {name: max(count, self._before.get(name, 0)) for name, count in counts.items()}
+        self._last_ns, self._allowed = now_ns, _allowed(thread) or self._allowed
+
+    def supply(self, begin_ns: int, end_ns: int) -> CpuSupply | None:
+        """What was seen between two times (ns, CLOCK_MONOTONIC); None before the second look."""
+        passed_ns, counts = self._counts.between(begin_ns, end_ns)
+        if not passed_ns or not self._allowed:
+            return None
+        return CpuSupply(
+            allowed=self._allowed,
+            wanted=counts["wanted"] / passed_ns,
+            quota=self._quota,
+            throttled=min(counts["throttled"] / max(counts["periods"], 1), 1.0),
+            stolen=min(counts["stolen"] / max(counts["whole"], 1), 1.0),
+            page_faults=(counts["minor"] + counts["major"]) * 1e9 / passed_ns,
+            disk_faults=counts["major"] * 1e9 / passed_ns,
         )
-        if self._passed_ns and (allowed := _allowed(thread)):
-            self.found = CpuSupply(
-                allowed=allowed,
-                wanted=self._wanted_ns / self._passed_ns,
-                quota=quota,
-                throttled=min(throttled / max(periods, 1), 1.0),
-                stolen=min(stolen / max(whole, 1), 1.0),
-                page_faults=(minor + major) * 1e9 / self._passed_ns,
-                disk_faults=major * 1e9 / self._passed_ns,
-            )
 
     def _quotas(self, thread: Path) -> Iterator[tuple[float, Path]]:
         """The CPUs that each control group of a thread may use, with its folder, of those that have a quota."""
@@ -140,25 +148,25 @@ def _allowed(thread: Path) -> int:
         return 0
 
 
-def _periods(folder: Path | None) -> tuple[int, int]:
+def _periods(folder: Path | None) -> dict[str, int]:
     """The periods of a control group's quota, and those in which it was used up."""
     words = [] if folder is None else _words(folder / "cpu.stat")
     counts = dict(zip(words[::2], words[1::2], strict=False))
-    return int(counts.get(b"nr_periods", 0)), int(counts.get(b"nr_throttled", 0))
+    return {"periods": int(counts.get(b"nr_periods", 0)), "throttled": int(counts.get(b"nr_throttled", 0))}
 
 
-def _stolen(stat: Path) -> tuple[int, int]:
+def _stolen(stat: Path) -> dict[str, int]:
     """The time of all CPUs, and the part of it that a hypervisor took, in ticks."""
     # Of the ten times after "cpu", the last two are parts of the first two.
     times = [int(word) for word in _words(stat)[1:9] if word.isdigit()]
-    return sum(times), times[7] if len(times) == 8 else 0
+    return {"whole": sum(times), "stolen": times[7] if len(times) == 8 else 0}
 
 
-def _faults(process: Path) -> tuple[int, int]:
-    """Page faults of a process so far: those without and those with a read from a disk; 0 where they are not known."""
+def _faults(process: Path) -> dict[str, int]:
+    """Page faults of a process so far: those without and those with a read from a disk; none that are not known."""
     # The name of the program, in parentheses, may contain blanks.
     words = b" ".join(_words(process / "stat", b")")[-1:]).split()
     try:
-        return int(words[_MINOR]), int(words[_MAJOR])
+        return {"minor": int(words[_MINOR]), "major": int(words[_MAJOR])}
     except (IndexError, ValueError):
-        return 0, 0
+        return {}
