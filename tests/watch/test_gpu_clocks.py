@@ -28,7 +28,7 @@ HEAD: dict[str, Any] = {"model": "NVIDIA H200", "driver": "580.159.04", "cuda": 
 class FakeTelemetry:
     """Telemetry of a GPU whose clock is 1980 MHz for 10 s, and 1410 MHz afterwards."""
 
-    now_s = 0
+    now_s = idle_s = 0
     running: ClassVar[list[FakeTelemetry]] = []
 
     def __init__(self, uuid: str, fields: Any, on_values: Callable[[], None]) -> None:
@@ -51,8 +51,8 @@ class FakeTelemetry:
         now_ns = self.now_s * SECOND
         high = self.now_s < 10
         values: dict[str, object] = {
-            "sm_clock_mhz": 1980 if high else 1410,
-            "clock_reasons": ("idle",) if high else ("power cap", "idle"),
+            "sm_clock_mhz": 345 if self.now_s < self.idle_s else 1980 if high else 1410,
+            "clock_reasons": ("idle",) if self.now_s < self.idle_s else () if high else ("power cap",),
             "power_limit_w": 700.0 if high else 400.0,
             "pcie_link": PcieLink(5, 16 if high else 8),
         }
@@ -106,6 +106,16 @@ def test_a_phase_has_the_clock_of_its_times() -> None:
     )
     clocks.look([])
     assert FakeTelemetry.running == []
+
+
+@pytest.mark.parametrize(("idle_s", "mhz"), [(9, 1410.0), (20, 345.0)])
+def test_an_idle_gpu_has_the_clock_of_its_work(monkeypatch: pytest.MonkeyPatch, idle_s: int, mhz: float) -> None:
+    monkeypatch.setattr(FakeTelemetry, "idle_s", idle_s)
+    clocks = GpuClocks()
+    note(clocks, 20)
+    assert [(gpu.sm_clock_mhz, gpu.clock_reasons) for gpu in clocks.gpus()] == [
+        (mhz, ("power cap",) if mhz > 345 else ())
+    ]
 
 
 def test_a_gpu_that_is_not_read_has_no_clock() -> None:

@@ -99,7 +99,11 @@ def _clock(readings: Mapping[str, TelemetryReading]) -> Note[_Clock] | None:
 
 
 def _settings(clocks: Sequence[_Clock]) -> dict[str, Any]:
-    """The median clock, the reasons that hold for half of the ``clocks`` or more, and the lowest power limit."""
+    """The median clock, the reasons that hold for half of the ``clocks`` or more, and the lowest power limit.
+
+    Clocks of an idle GPU, as in a start-up, count only where there are no others.
+    """
+    clocks = [clock for clock in clocks if _IDLE not in clock.reasons] or clocks
     counts = Counter(reason for clock in clocks for reason in clock.reasons if reason != _IDLE)
     power_w = (clock.power_limit_w for clock in clocks if clock.power_limit_w is not None)
     return {
