@@ -27,6 +27,9 @@ _MANY_SWITCHES = 16
 # Smallest divided share of a process's time at which the division into parts counts as complete. A sentence reports a
 # smaller share. Reason for a limit below 1: after a burst of calls, some time remains undivided.
 _USUALLY_DIVIDED = 0.95
+# Shortest time (ns) of calls at one place for which their rate is printed. For a shorter time, as in a start-up, the
+# number and the time are printed.
+_LASTS_NS = 5_000_000_000
 # Smallest cost of watching (share of the time) that is printed as a figure.
 _LEAST_COST = 0.001
 # Smallest time that CUPTI adds to launches and instantiations of graphs, as a share of the program's time, that the
@@ -125,15 +128,17 @@ def stack_text(stack: CallStack) -> str:
 def site_text(site: CallSite) -> str:
     """The calls of a place: ``400 blocking 4-byte copies a second from train.py:42 in step``."""
     about = "about " if site.calls > site.recorded else ""
-    rate = site.per_second
-    often = rate is not None and rate >= 1
-    count = round(rate) if often and rate is not None else site.calls
+    rate, span_ns = site.per_second, site.last_ns - site.first_ns
+    often, count = "", site.calls
+    if rate is not None and rate >= 1:
+        lasts = span_ns >= _LASTS_NS
+        often, count = (" a second", round(rate)) if lasts else (f" in {duration_ns(span_ns)}", count)
     if site.is_copy:
         size = "" if site.bytes is None else size_text(site.bytes).replace("bytes", "byte").replace(" ", "-") + " "
         what = f"{'blocking ' if site.blocking else ''}{size}{'copy' if count == 1 else 'copies'}"
     else:
         what = f"{'call' if count == 1 else 'calls'} of {site.function}"
-    return f"{about}{count} {what}{' a second' if often else ''} from {stack_text(site.stack)}"
+    return f"{about}{count} {what}{often} from {stack_text(site.stack)}"
 
 
 def attaching_text(cost: AttachingCost) -> str:

@@ -105,11 +105,11 @@ def test_a_frame_in_a_sentence(frame: StackFrame, text: str) -> None:
     assert frame_text(frame) == text
 
 
-def site(calls: int = 400, recorded: int = 400, size: int | None = 4, **changes: object) -> CallSite:
+def site(calls: int = 4000, recorded: int = 4000, size: int | None = 4, **changes: object) -> CallSite:
     fields = {
         "stack": CallStack((python("step"),)), "function": "cuMemcpyDtoHAsync_v2",
         "bytes": size, "blocking": True, "recorded": recorded, "calls": calls, "total_ns": 5, "lost_ns": 4,
-        "first_ns": SECOND, "last_ns": 2 * SECOND, "cause": WaitCause.GPU_WORK,
+        "first_ns": SECOND, "last_ns": 11 * SECOND, "cause": WaitCause.GPU_WORK,
     }  # fmt: skip
     return CallSite(**(fields | changes))  # type: ignore[arg-type]
 
@@ -118,11 +118,12 @@ def site(calls: int = 400, recorded: int = 400, size: int | None = 4, **changes:
     ("found", "text"),
     [
         (site(), "400 blocking 4-byte copies a second from train.py:42 in step"),
-        (site(recorded=100), "about 400 blocking 4-byte copies a second from train.py:42 in step"),
+        (site(recorded=1000), "about 400 blocking 4-byte copies a second from train.py:42 in step"),
         (site(size=256 << 20, blocking=False), "400 256-MiB copies a second from train.py:42 in step"),
         (site(size=None), "400 blocking copies a second from train.py:42 in step"),
         (site(1, 1, last_ns=SECOND), "1 blocking 4-byte copy from train.py:42 in step"),
         (site(5, 5, last_ns=SECOND + SECOND // 2), "5 blocking 4-byte copies from train.py:42 in step"),
+        (site(34, 34, last_ns=3 * SECOND), "34 blocking 4-byte copies in 2.00 s from train.py:42 in step"),
         (site(3, 3, last_ns=9 * SECOND), "3 blocking 4-byte copies from train.py:42 in step"),
         (
             site(function="cuStreamSynchronize"),
