@@ -43,6 +43,7 @@ from stallprobes.watch.attaching.refusals import refusal
 from stallprobes.watch.attaching.rights import CAP_SYS_PTRACE, Identity
 from stallprobes.watch.attaching.target import Target, family
 from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.reading.py_spy import find_py_spy
 from stallprobes.watch.reading.words import ProcessState
 
 pytestmark = [pytest.mark.trust, pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")]
@@ -422,7 +423,7 @@ def test_a_helper_has_the_rights_of_the_target_and_nothing_of_the_callers(helper
     assert target.numbers("NoNewPrivs") == (1,)
     assert target.numbers("Threads") == (1,)
     links = [os.readlink(link) for link in (target.folder / "fd").iterdir()]
-    programs = {str(path) for path in access_module.native_programs()}
+    programs = {str(path) for path in (*access_module.native_programs(), find_py_spy())}
     assert sorted(link.partition(":")[0] for link in links if link not in programs) == ["/dev/null"] * 3 + ["socket"]
     # In the file of the process, the number of its terminal.
     assert (target.folder / "stat").read_text().rpartition(")")[2].split()[4] == "0"
