@@ -22,6 +22,8 @@ from stallprobes.watch.thread_names import ThreadNames
 
 # Smallest duration (ns) at which a call in flight is inspected from outside its process.
 LOOK_AFTER_NS = 50_000_000
+# The same for py-spy, where the library reads stacks of Python at the return of calls.
+_SPY_AFTER_NS = 1_000_000_000
 # Shortest time (ns) between two runs of py-spy on a process.
 PAUSE_NS = 1_000_000_000
 # Time (ns) without any call from which on a process stands still. Reason: where ranks hang, the report names the rank
@@ -132,7 +134,8 @@ class ProcessInspector:
         """Start py-spy if there is something new for it."""
         threads = {thread.id for thread in self.names.nameless(process)}
         new_threads = threads - self._named - {process.pid}
-        new_calls = old.keys() - self._looked_at
+        after_ns = _SPY_AFTER_NS if process.python_stacks else LOOK_AFTER_NS
+        new_calls = {key for key, call in old.items() if now_ns - call.begin_ns >= after_ns} - self._looked_at
         still = self._still_ns(process, now_ns) >= STILL_AFTER_NS
         still &= self._begun_ns is None or now_ns - self._begun_ns >= _STILL_PAUSE_NS
         python = process.python or (still and process.state is ProcessState.STARTING)

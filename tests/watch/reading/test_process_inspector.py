@@ -144,6 +144,18 @@ def test_a_call_in_flight_is_looked_at_once_it_is_old(tmp_path: Path) -> None:
     assert inspector.reading(read).problems == ()
 
 
+def test_py_spy_reads_later_where_the_library_reads_the_stacks_of_calls(tmp_path: Path) -> None:
+    """The stack of a call that returns is known without it: a step of 0.1 s would start it each second."""
+    inspector = inspector_with(answering(tmp_path, spied(OTHER)))
+    # It would run for a thread without a name too.
+    named = thread(OTHER, name="worker", in_flight=[call(SYNC, 0)])
+    read = python_process(named).changed(python_stacks=True)
+    looked(inspector, read, 1e6 - 1)
+    assert inspector.reading(read).stacks == {}
+    looked(inspector, read, 1e6)
+    assert list(inspector.reading(read).stacks.values()) == [CallStack((frame("load"),))]
+
+
 def test_a_stack_belongs_to_a_call_that_lasted_for_all_of_the_reading(tmp_path: Path) -> None:
     inspector = inspector_with(answering(tmp_path, spied(OTHER)))
     inspector.look(python_process(waiting_thread()), at_ns(OLD_US))
