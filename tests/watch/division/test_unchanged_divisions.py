@@ -56,7 +56,15 @@ def assert_alike(one: DividedProcess, other: DividedProcess) -> None:
     assert one.division == other.division
     assert len(one.sequences) == len(other.sequences)
     for sequences in zip(one.sequences, other.sequences, strict=True):
-        first, second = (sequence.changed(threads=(), operations=0, kernels=()) for sequence in sequences)
+        first, second = (
+            sequence.changed(
+                threads=(),
+                operations=0,
+                kernels=(),
+                awaited=tuple(awaited.changed(thread=0) for awaited in sequence.awaited),
+            )
+            for sequence in sequences
+        )
         assert first == second
 
 
