@@ -214,6 +214,8 @@ class ProcessDivider:
         self._calls: Rows = np.zeros(0, CALL)
         self._operations: Rows = np.zeros(0, OPERATION)
         self._overheads: NDArray[Any] = np.zeros(0, _RECORD)
+        # How long (ns) calls take that find room in the queue, by the numbers of their functions.
+        self._usual: dict[int, int] = {}
         self._submitted = SubmittedCalls()
         self._book = SequenceBook()
         self._outside = OutsideWaits()
@@ -424,7 +426,7 @@ class ProcessDivider:
         # What begins later belongs to the next slice.
         begun = operations[: np.searchsorted(operations["start"], until, "right")]
         every = joined(CALL, (rows_where(calls, calls["begin"] < until), flying))
-        every = with_overheads(every, overheads)
+        every = with_overheads(every, overheads, self._usual)
         with_copies_that_block(every, operations, self._limits)
         self._submitted.note_callers(begun)
         made = by_thread(every)
