@@ -35,7 +35,7 @@ from stallprobes.watch.division.instants import (
     ThreadCalls,
     united,
 )
-from stallprobes.watch.division.outside_waits import OUTSIDE, OUTSIDE_NAME, OutsideWaits
+from stallprobes.watch.division.outside_waits import NO_WAITS, OUTSIDE, OUTSIDE_NAME, OutsideWaits
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division.pending import (
     CALL,
@@ -683,7 +683,9 @@ class ProcessDivider:
             engine_known=self._knows_engine(device),
             left={each for each in sequence.threads if self._book.knows(each) and self._book.leader(each) != leader},
             possible_ns=lambda times: max(
-                (self._outside.possible_ns(each, times) for each in sequence.threads), key=sum, default=(0, 0)
+                (self._outside.possible_ns(each, times) for each in sequence.threads),
+                key=lambda waits: waits.spins + waits.sleeps,
+                default=NO_WAITS,
             ),
             missing_ns=missing_ns,
             slowdown=self._slowdown.of(sequence.threads),
