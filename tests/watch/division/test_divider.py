@@ -201,6 +201,21 @@ def test_a_wait_before_a_free_has_no_price_in_long_steps() -> None:
     assert sequence.price.low > 0.35
 
 
+def test_waits_that_only_a_long_queue_of_steps_would_hide_have_another_verdict_second() -> None:
+    # The host computes for as long as 64 steps take. Eight steps ahead, the GPU would work for an eighth of that.
+    calls, begin = list[Call](), 0
+    for _ in range(12):
+        for _ in range(64):
+            calls.append(Call(LAUNCH, begin, begin + 1, 1, ((begin + 1, begin + 5, KERNEL),)))
+            calls.append(Call(SYNC, begin + 1, begin + 5, 1))
+            begin += 5
+        begin += 320
+    found = divided(calls, [*range(1000, begin, 1000), begin], unit=UNIT // 100)
+    assert found is not None
+    (sequence,) = found.sequences
+    assert (sequence.verdict, sequence.second) == (Bound.WAIT, Bound.HOST)
+
+
 # A stream that only copies in a slice of the time, and has run kernels before.
 COPIES_LATER = [
     Call(LAUNCH, 1, 2, 1, ((1, 7, KERNEL),)),

@@ -36,8 +36,26 @@ def test_the_time_in_which_a_call_finds_the_queue_full_is_a_call_of_its_own(
     records["kind"], records["subkind"], records["correlation"] = int(RecordKind.OVERHEAD), int(reason), 7
     for record, (start, end) in zip(records, spans, strict=True):
         record["start"], record["end"] = start, end
-    found = with_overheads(calls, records)
+    found = with_overheads(calls, records, {})
     assert found[["begin", "end", "kind"]].tolist() == expected
+
+
+def test_a_call_waits_for_room_for_all_that_it_takes_longer_than_calls_that_find_room() -> None:
+    calls, records = np.zeros(40, CALL), np.zeros(1, dtype_of(WatchRecord))
+    calls["begin"] = 1000 * np.arange(40)
+    calls["end"], calls["correlation"], calls["kind"] = calls["begin"] + 100, 1 + np.arange(40), SUBMITS
+    calls["end"][20] += 400
+    records["kind"], records["subkind"], records["correlation"] = int(RecordKind.OVERHEAD), int(FULL), 21
+    # The thread has woken up later than the record says.
+    records["start"], records["end"] = calls["begin"][20], calls["begin"][20] + 350
+    usual = dict[int, int]()
+    found = with_overheads(calls.copy(), records, usual)
+    waits = found[found["kind"] == QUEUES]
+    assert waits[["begin", "end"]].tolist() == [(20_100, 20_500)]
+    assert usual == {0: 100}
+    # Where all find it full, it is known from before.
+    found = with_overheads(calls[20:21].copy(), records, usual)
+    assert found[["begin", "end", "kind"]].tolist() == [(20_000, 20_100, SUBMITS), (20_100, 20_500, QUEUES)]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -18,8 +19,12 @@ from stallprobes.watch.division.instants import (
     ThreadCalls,
     instants_of,
 )
-from stallprobes.watch.division.short_gains import FreeGroups, WaitGroups, saved_without_frees
-from stallprobes.watch.intervals import int64s
+from stallprobes.watch.division.short_gains import (
+    CallGroups,
+    FreeGroups,
+    saved_without_frees,
+)
+from stallprobes.watch.intervals import Int64s, int64s
 
 STEP, WORKS = 100, 60
 
@@ -41,8 +46,18 @@ def steps(count: int, slow: int) -> SequenceTimes:
     )
 
 
+def no_bins(begin: int, end: int) -> Int64s:
+    return int64s([begin])
+
+
+def added(groups: CallGroups | FreeGroups, times: SequenceTimes, begin: int, end: int) -> tuple[Int64s, Int64s]:
+    """What a slice adds; of groups of calls, by the longer times of groups of waits."""
+    starts, ns, *_ = groups.add(times, instants_of(times, begin, end))
+    return starts, ns
+
+
 def longest(times: SequenceTimes, until: int) -> list[int]:
-    return list(map(int, WaitGroups().add(times, instants_of(times, 0, until))[1]))
+    return list(map(int, added(CallGroups(no_bins), times, 0, until)[1]))
 
 
 def test_alike_steps_take_the_longer_of_both() -> None:
@@ -57,8 +72,43 @@ def test_the_host_is_the_longer_one_where_it_computes_for_long_now_and_then() ->
     assert longer > max(host, gpu)
 
 
+def launches(count: int, slow: int) -> SequenceTimes:
+    """Launches whose kernels take 60 of 100, without waits; behind each fourth thousand, the host computes for
+    ``slow``."""
+    times = steps(count, 0)
+    starts = times.work.starts + slow * (np.arange(count) // 4000)
+    calls = replace(times.threads[1], spans=Spans(starts, starts + 10), kinds=times.threads[1].kinds * 0)
+    return replace(
+        times, threads={1: calls}, work=replace(times.work, starts=starts, ends=starts + 60, returned=starts)
+    )
+
+
+def test_a_queue_limits_how_far_the_host_runs_ahead() -> None:
+    # The host computes for as long as the kernels of 4000 launches take, of which the queue holds 1024.
+    slow, count = 4000 * WORKS, 16_000
+    longer = of_launches(launches(count, slow), count * STEP + 3 * slow)
+    host = count * STEP + 3 * slow
+    assert longer == pytest.approx(host, rel=0.01)
+    # Less than all of the host's time is beside the GPU's work.
+    waits = of_launches(replaced_waits(launches(count, slow)), count * STEP + 3 * slow)
+    assert 3 * (slow - 1024 * WORKS) + count * WORKS <= waits < host
+
+
+def of_launches(times: SequenceTimes, until: int) -> int:
+    """The longer times of groups of launches."""
+    return int(CallGroups(no_bins).add(times, instants_of(times, 0, until))[2].sum())
+
+
+def replaced_waits(times: SequenceTimes) -> SequenceTimes:
+    """``times`` whose calls wait for their kernels."""
+    calls = times.threads[1]
+    spans = Spans(calls.spans.begins, calls.spans.begins + STEP)
+    kinds = np.ones(len(calls.kinds), dtype=np.int64) * int(CallKind.WAITS)
+    return replace(times, threads={1: replace(calls, spans=spans, kinds=kinds)})
+
+
 def test_all_of_the_time_is_in_a_group() -> None:
-    begins, longer = WaitGroups().add(steps(9, 0), instants_of(steps(9, 0), 0, 9 * STEP))
+    begins, longer = added(CallGroups(no_bins), steps(9, 0), 0, 9 * STEP)
     assert begins[0] == 0
     assert len(begins) == len(longer) == 2
 
@@ -133,22 +183,20 @@ def test_nothing_is_replayed_without_calls_that_free_or_allocate() -> None:
     assert not len(saved_without_frees(times, instants)[0])
 
 
-@pytest.mark.parametrize("groups", [WaitGroups, FreeGroups])
+@pytest.mark.parametrize("groups", [lambda: CallGroups(no_bins), FreeGroups])
 @pytest.mark.parametrize(
     "times",
     [steps(40, 800), steps(40, 0), frees(60), frees(60, waits=False), frees(60, loads=True, unit=10_000)],
     ids=["steps with computing", "steps", "frees", "frees without waits", "loads"],
 )
-def test_slices_add_what_the_whole_takes(groups: type[WaitGroups] | type[FreeGroups], times: SequenceTimes) -> None:
+def test_slices_add_what_the_whole_takes(groups: Callable[[], CallGroups | FreeGroups], times: SequenceTimes) -> None:
     # A slice of 31 steps has many frees. One of a third of a step has none: the time before the first free is unknown.
     last = int(times.work.ends[-1])
-    whole = groups().add(times, instants_of(times, 0, last))[1].sum()
+    whole = added(groups(), times, 0, last)[1].sum()
     for count in (2, 7, 200):
         borders = np.linspace(0, last, count + 1).astype(int).tolist()
         sliced = groups()
-        replayed = [
-            sliced.add(cut(times, begin, end), instants_of(times, begin, end)) for begin, end in pairwise(borders)
-        ]
+        replayed = [added(sliced, cut(times, begin, end), begin, end) for begin, end in pairwise(borders)]
         assert sum(int(ns.sum()) for _, ns in replayed) == pytest.approx(whole, rel=5e-3)
         for (starts, _), (begin, end) in zip(replayed, pairwise(borders), strict=True):
             assert ((begin <= starts) & (starts < end)).all()

@@ -55,30 +55,6 @@ def test_small_kernels_of_several_streams_could_overlap(
     assert use(*rows).could_overlap is overlaps
 
 
-@pytest.mark.parametrize(
-    ("middle", "expected"),
-    [
-        # The third kernel could have run beside the second one, for as long as both last.
-        ((8, 3, KERNEL, True), 2 * MS),
-        # In the same stream, beside one that fills the GPU, behind a copy.
-        ((7, 3, KERNEL, True), 0),
-        ((8, 3, KERNEL, False), 0),
-        ((8, 3, COPY, False), 0),
-    ],
-)
-def test_a_kernel_that_starts_behind_one_of_another_stream_waited_for_it(
-    middle: tuple[int, int, int, bool], expected: int
-) -> None:
-    assert use((7, 1, KERNEL, True), middle, (7, 2, KERNEL, True)).ordered_ns == expected
-
-
-def test_a_kernel_that_was_submitted_late_waited_for_no_stream() -> None:
-    sums, made = StreamSums(0), operations((7, 1, KERNEL, True), (8, 3, KERNEL, True), (7, 2, KERNEL, True))
-    made["returned"][2] = made["start"][2] - 5_000
-    sums.add(made, made["end"] > 0)
-    assert sums.use(since(0)).ordered_ns == 0
-
-
 def test_streams_beyond_the_limit_count_as_one() -> None:
     found = use(*((stream, 1, KERNEL, True) for stream in range(200)))
     assert found.busiest == pytest.approx((200 - 64) / 200)

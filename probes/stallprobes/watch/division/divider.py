@@ -35,7 +35,7 @@ from stallprobes.watch.division.instants import (
     ThreadCalls,
     united,
 )
-from stallprobes.watch.division.outside_waits import OUTSIDE, OUTSIDE_NAME, OutsideWaits
+from stallprobes.watch.division.outside_waits import NO_WAITS, OUTSIDE, OUTSIDE_NAME, OutsideWaits
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division.pending import (
     CALL,
@@ -214,6 +214,8 @@ class ProcessDivider:
         self._calls: Rows = np.zeros(0, CALL)
         self._operations: Rows = np.zeros(0, OPERATION)
         self._overheads: NDArray[Any] = np.zeros(0, _RECORD)
+        # How long (ns) calls take that find room in the queue, by the numbers of their functions.
+        self._usual: dict[int, int] = {}
         self._submitted = SubmittedCalls()
         self._book = SequenceBook()
         self._outside = OutsideWaits()
@@ -424,7 +426,7 @@ class ProcessDivider:
         # What begins later belongs to the next slice.
         begun = operations[: np.searchsorted(operations["start"], until, "right")]
         every = joined(CALL, (rows_where(calls, calls["begin"] < until), flying))
-        every = with_overheads(every, overheads)
+        every = with_overheads(every, overheads, self._usual)
         with_copies_that_block(every, operations, self._limits)
         self._submitted.note_callers(begun)
         made = by_thread(every)
@@ -681,7 +683,9 @@ class ProcessDivider:
             engine_known=self._knows_engine(device),
             left={each for each in sequence.threads if self._book.knows(each) and self._book.leader(each) != leader},
             possible_ns=lambda times: max(
-                (self._outside.possible_ns(each, times) for each in sequence.threads), key=sum, default=(0, 0)
+                (self._outside.possible_ns(each, times) for each in sequence.threads),
+                key=lambda waits: waits.spins + waits.sleeps,
+                default=NO_WAITS,
             ),
             missing_ns=missing_ns,
             slowdown=self._slowdown.of(sequence.threads),

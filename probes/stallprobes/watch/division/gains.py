@@ -156,9 +156,9 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
     between = share(NUMBERS[Part.BETWEEN], instants.LEAST_GAPS)
     host, gpu = 1 - share(instants.WAITING), share(*(NUMBERS[part] for part in GPU_PARTS), instants.LEAST_GAPS)
     # A free waits for all work: without waits before it, it would be as much longer, and so a wait behind it.
-    late, frees = share(instants.LATE_FREES), share(instants.FREE_WAITS) - share(instants.LATE_FREES)
+    late, frees = share(instants.LATE_FREES), share(instants.FREE_WAITS)
     alone = share(*(NUMBERS[part] for part in ALLOCATION_PARTS))
-    allocates = np.where(host < _NEVER_WAITS, alone + frees, share(instants.ALLOCATES) - late)
+    allocates = np.where(host < _NEVER_WAITS, alone + frees, share(instants.ALLOCATES))
     # A copy that blocks takes time of the host and of the GPU.
     copying, own, apart = share(instants.COPYING), share(instants.OWN_COPIES), share(instants.APART)
     # The busiest GPU remains where none waits for another one.
@@ -167,6 +167,8 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
     copies = np.where(gpu < _NEVER_WAITS, own + share(instants.AWAITED_COPIES), share(_COPIES))
     # Copies that could run beside kernels take their own time if the host does not wait for them.
     beside = np.maximum(gpu - apart, share(*_EVERY_COPY))
+    # Frees keep streams from running beside each other, too.
+    in_order = np.minimum(beside, gpu - share(instants.OVERLAP))
     without = np.maximum(beside + share(instants.ORDERED), elsewhere)
     waits = 1 - np.maximum(host + share(instants.QUEUE_FULL), without)
     waits = np.where(turns >= waits / 2, np.minimum(waits, turns), waits)
@@ -175,18 +177,20 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
     gains = {
         Bound.LOADING: share(NUMBERS[Part.LOADING]),
         Bound.ALLOCATION: np.minimum.reduce(
-            (allocates, 1 - np.maximum(beside, host - allocates), share(instants.SAVED_FREES))
+            (allocates, 1 - np.maximum(in_order, host - allocates), share(instants.SAVED_FREES))
         ),
         Bound.LOCK: share(NUMBERS[Part.LOCK]),
-        Bound.COPY: np.minimum(copying + copies - own, 1 - np.maximum(host - copying, gpu - copies)),
-        # That is in the work of streams, not in these sums.
-        Bound.STREAMS: np.zeros(len(sums)),
+        Bound.COPY: np.maximum(
+            np.minimum(copying + copies - own, 1 - np.maximum(host - copying, gpu - copies)),
+            share(instants.SAVED_COPIES),
+        ),
+        Bound.STREAMS: share(instants.SAVED_ORDER),
         # The time that the host takes meanwhile remains.
         Bound.GAPS: np.minimum(between, gpu - host),
-        # A full queue remains. Without the waits, frees would wait longer.
-        Bound.WAIT: np.minimum(waits, 1 - share(instants.WITHOUT_WAITS)),
+        # A full queue remains. Without the waits, frees would wait longer, and launches for room in a queue.
+        Bound.WAIT: np.minimum(waits, 1 - np.maximum(share(instants.WITHOUT_WAITS), share(instants.LONGER_QUEUES))),
         Bound.TURNS: turns,
-        Bound.GPU: 1 - host + frees + late,
+        Bound.GPU: 1 - host + frees,
         # GPUs that wait for each other are one side.
         Bound.HOST: 1 - gpu - other,
     }

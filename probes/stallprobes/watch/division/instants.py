@@ -7,7 +7,7 @@ defines the rules; ``tests/factories/divided_instants.py`` states them again, in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -48,16 +48,25 @@ _PARTS = len(ORDER)
     WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_COPIES, AWAITED_COPIES, APART, BESIDE,
     ELSEWHERE, ORDERED,
 ) = range(_PARTS, _PARTS + 13)  # fmt: skip
-# Four more columns of the sums: times in ns.
+# Eight more columns of the sums: times in ns.
 # LEAST_GAPS: time that the GPU itself needs between operations, in gaps that the host causes by late submissions.
 # LONGER: the longer of host time and GPU time in each group of eight waits, summed over the groups.
+# LONGER_QUEUES: as LONGER, in each group of as many launches as a queue of the GPU holds.
 # WITHOUT_WAITS: time that the sequence would take without waits, if its frees and loads still waited for the GPU. The
 # column is 0 for a sequence with few of these calls.
 # SAVED_FREES: time that the sequence would save without calls that allocate or free, if its waits remained.
-LEAST_GAPS, LONGER, WITHOUT_WAITS, SAVED_FREES = range(_PARTS + 13, _PARTS + 17)
+# SAVED_ORDER: time that the sequence would save if kernels with room for each other did not wait for those of other
+# streams, and its waits remained.
+# SAVED_COPIES: time that the sequence would save without copies, if its waits remained. The column is 0 if all work is
+# in one stream.
+# OVERLAP: time that the GPU's work would save if the host kept no stream waiting, since work of several streams would
+# run at the same time.
+LEAST_GAPS, LONGER, LONGER_QUEUES, WITHOUT_WAITS, SAVED_FREES, SAVED_ORDER, SAVED_COPIES, OVERLAP = range(
+    _PARTS + 13, _PARTS + 21
+)
 # Number of columns of a sequence's sums: a column for each part of the time, the thirteen columns from WAITING to
-# ORDERED, and the four from LEAST_GAPS to SAVED_FREES.
-COLUMNS = _PARTS + 17
+# ORDERED, and the eight from LEAST_GAPS to OVERLAP.
+COLUMNS = _PARTS + 21
 
 # Part of the time for each kind of GPU work. If work of several kinds runs at once, the first kind in this table
 # decides.
@@ -320,6 +329,10 @@ class Operations:
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def at(self, places: slice) -> Operations:
+        """The operations at some places."""
+        return Operations(**{each.name: getattr(self, each.name)[places] for each in fields(self)})
 
     def before(self, last: LastEnd) -> Int64s:
         """The latest end of the operations in front of each one in its stream, and ``last``; -1 without one."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +119,22 @@ class _Gaps:
         return False if slope + 2 * error < _COMPUTING_SLOPE and scatter > (_CLOCK_ERROR_NS / 1e6) ** 2 else None
 
 
+class PossibleWaits(NamedTuple):
+    """Times (ns) in gaps that may be waits: where the thread is on a CPU, and where it sleeps; of the latter those
+    while the GPU works, of which it is not known that they are waits.
+
+    Before a gap in which it sleeps is a call by which the GPU wakes a thread. That takes a while after the work.
+    """
+
+    spins: int = 0
+    sleeps: int = 0
+    unproven: int = 0
+
+
+# Value for a thread without gaps that may be waits.
+NO_WAITS = PossibleWaits()
+
+
 class OutsideWaits:
     """What is known of the gaps between calls of a process, by the functions before and behind them."""
 
@@ -130,18 +147,16 @@ class OutsideWaits:
         self._wakes = self._queries = NONE
         self._origin_ns = -1
 
-    def possible_ns(self, thread: int, times: Times) -> tuple[int, int]:
-        """Time (ns) in ``times`` in gaps of a thread that may be waits, where it is on a CPU, and where it sleeps.
-
-        In the latter, a call by which the GPU wakes a thread is before the gap. That takes a while after the work.
-        """
-        spins = sleeps = 0
+    def possible_ns(self, thread: int, times: Times) -> PossibleWaits:
+        """Time in ``times`` in gaps of a thread that may be waits."""
+        spins = sleeps = unproven = 0
         for names, sums in self._sums.get(thread, {}).items():
             gaps, (work_ns, rest_ns, *_) = self._gaps[names], sums.during(times).sum(axis=0).tolist()
             spins += work_ns + rest_ns if gaps.wait is None else 0
             # What passes after the work may be a wait too.
             sleeps += rest_ns + (0 if gaps.wait else work_ns) if gaps.wakes else 0
-        return spins, sleeps
+            unproven += work_ns if gaps.wakes and not gaps.wait else 0
+        return PossibleWaits(spins, sleeps, unproven)
 
     def missing_ns(self, thread: int, begins: Int64s, width_ns: int) -> Int64s:
         """Time (ns) of a thread in bins of ``width_ns``: waits that were not taken for such when they were divided,

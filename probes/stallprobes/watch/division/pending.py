@@ -17,12 +17,12 @@ from stallprobes.records.rows import Rows, of_kinds, rows_where
 from stallprobes.watch.division.call_columns import columns_of
 from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, LastEnd, Limits, Spans, ThreadCalls
 from stallprobes.watch.division.polls import Polls
-from stallprobes.watch.intervals import Int64s, coded, grouped_order, int64s, numbered
+from stallprobes.watch.intervals import Int64s, coded, distinct, grouped_order, int64s, numbered
 from stallprobes.watch.reading.process import WatchedProcess
 
 # Largest number of calls that are kept to find the caller of GPU work by correlation number. Above this number, the
 # oldest calls are dropped. Reason for the keeping: the records of the work are read later than the calls.
-MOST_SUBMITTED = 1 << 19
+MOST_SUBMITTED = 1 << 20
 # Mask of the thread id in a call's thread field: Linux has no larger ids.
 _THREAD_MASK = 0x7FFFFFFF
 # Largest number of overhead records without a correlation number that are assigned to calls by thread and time. Further
@@ -52,6 +52,9 @@ LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, Over
 # If a call waits for the full launch queue for at least this share of its duration, the whole call counts as waiting.
 # With a smaller share, only the time of the wait counts as waiting.
 _LEAST_QUEUED = 0.9
+# Smallest number of calls in a slice of time from which it is known how long calls take that find room in the queue.
+# With fewer, a call whose record is missing could decide.
+_LEAST_USUAL = 30
 # Layout of the calls whose time is divided into parts. ``holds`` is the driver's task on the host (HostTask) in a call
 # that may hold up calls of other threads.
 CALL = np.dtype(
@@ -233,11 +236,12 @@ class SubmittedCalls:
             missing, numbers, starts = (each.compress(left) for each in (missing, numbers, starts))
 
 
-def with_overheads(calls: Rows, overheads: NDArray[Any]) -> Rows:
+def with_overheads(calls: Rows, overheads: NDArray[Any], usual: dict[int, int]) -> Rows:
     """``calls``, of which those are of other kinds that load device code or find the queue full for most of their time.
 
     Of a call that finds it full for a shorter time, that time is a call of its own, at the end. ``overheads`` are
-    records; before CUDA 12.3 they have a thread in place of a call.
+    records; before CUDA 12.3 they have a thread in place of a call. ``usual``: how long (ns) calls take that find room,
+    by the numbers of their functions. It is noted here, and a call that takes longer waits for the rest.
     """
     if not len(calls) or not len(overheads):
         return calls
@@ -267,7 +271,8 @@ def with_overheads(calls: Rows, overheads: NDArray[Any]) -> Rows:
     calls["kind"][loads] = int(CallKind.LOADS)
     calls["holds"][loads & (calls["holds"] == 0)] = int(HostTask.MODULE)
     queued = times_of((OverheadKind.COMMAND_BUFFER_FULL,))
-    most = queued >= _LEAST_QUEUED * took
+    known = _note_waits(calls, took, queued, usual)
+    most = (queued >= _LEAST_QUEUED * took) & ~known
     calls["kind"][most] = int(CallKind.QUEUES)
     part = np.flatnonzero(~most & (queued > 0) & (calls["kind"] == int(CallKind.SUBMITS)))
     if not len(part):
@@ -277,6 +282,21 @@ def with_overheads(calls: Rows, overheads: NDArray[Any]) -> Rows:
     waits["kind"] = int(CallKind.QUEUES)
     calls["end"][part] = waits["begin"]
     return np.concatenate((calls, waits))
+
+
+def _note_waits(calls: Rows, took: Int64s, queued: Int64s, usual: dict[int, int]) -> Flags:
+    """Note in ``queued`` (ns, by records) that calls waited for room in the queue for all that they ``took`` longer
+    than is ``usual`` for calls of their function that find room: the record ends before the thread has woken up.
+    Returns flags of the calls of which that is known."""
+    full, known = queued > 0, np.zeros(len(calls), dtype=np.bool_)
+    for function in distinct(column(calls, "function")[full]).tolist():
+        own = calls["function"] == function
+        if (others := took[own & ~full]).size >= _LEAST_USUAL:
+            usual[function] = int(np.median(others))
+        if function in usual:
+            known |= own
+            queued[own & full] = np.maximum(queued, took - usual[function])[own & full]
+    return known
 
 
 def with_copies_that_block(calls: Rows, operations: Rows, limits: Limits) -> None:

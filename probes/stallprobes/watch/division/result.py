@@ -72,6 +72,9 @@ _SLEEPS = (Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.THREAD, Bound.IDLE, 
 # not hold.
 _LAST = (Bound.GPU, Bound.HOST, Bound.SUBMISSION, Bound.ASLEEP)
 
+# Verdicts that name the longer side, for the case that no cause costs much.
+SIDES = (Bound.GPU, Bound.HOST, Bound.SUBMISSION)
+
 # Verdicts that "host-bound" replaces where one thing takes most of the host's time (garbage collection, a compiler).
 _BEHIND_HOST = (
     Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.THREAD, Bound.IDLE, Bound.ASLEEP, Bound.WAIT, Bound.SUBMISSION,
@@ -131,8 +134,8 @@ class BoundTime(Document, kw_only=True):
     takes from one operation of a stream to the next."""
     price: Figure = NOT_KNOWN
     """What its waits cost at most: 1 - max(h, g), without copies in g that block the host or are in streams of their
-    own; the mean of the program's phases, and no more than what is saved if frees still wait. The interval begins with
-    what is gained where the host runs eight waits ahead at most."""
+    own; the mean of the program's phases, and no more than what is saved if frees still wait, and launches for room in
+    a queue of 1024. The interval begins with what is gained where the host runs eight waits ahead at most."""
 
 
 class PhaseDivision(BoundTime, kw_only=True):

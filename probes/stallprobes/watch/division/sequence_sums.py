@@ -31,8 +31,11 @@ from stallprobes.watch.division.instants import (
     LONGER,
     NO_END,
     ORDERED,
+    OVERLAP,
     QUEUE_FULL,
+    SAVED_COPIES,
     SAVED_FREES,
+    SAVED_ORDER,
     SUBMITS,
     WAITING,
     WITHOUT_WAITS,
@@ -45,6 +48,7 @@ from stallprobes.watch.division.instants import (
 )
 from stallprobes.watch.division.kernel_sums import KernelSums
 from stallprobes.watch.division.least_gaps import LeastGaps
+from stallprobes.watch.division.outside_waits import NO_WAITS, PossibleWaits
 from stallprobes.watch.division.parts import ALLOCATION_PARTS, GPU_PARTS, NUMBERS, ORDER, Bound, Part
 from stallprobes.watch.division.pending import column, later_end, streams_of
 from stallprobes.watch.division.phases import phases_of
@@ -53,6 +57,7 @@ from stallprobes.watch.division.result import (
     CLOSE,
     LEAST_AWAITED,
     PRICE_ERROR,
+    SIDES,
     AwaitedThread,
     KernelTime,
     SequenceDivision,
@@ -62,7 +67,12 @@ from stallprobes.watch.division.result import (
     is_vague,
     price_of,
 )
-from stallprobes.watch.division.short_gains import FreeGroups, WaitGroups, saved_without_frees
+from stallprobes.watch.division.short_gains import (
+    CallGroups,
+    FreeGroups,
+    SubmittedOrder,
+    saved_without_frees,
+)
 from stallprobes.watch.division.slowdown import NO_SLOWDOWN, Slowdown, without_slowdown
 from stallprobes.watch.division.stream_sums import StreamSums
 from stallprobes.watch.division.wait_sums import WaitSums, limited
@@ -113,10 +123,8 @@ class SequenceSums:
         self._streams = StreamSums(origin_ns)
         self._kernels = KernelSums(origin_ns)
         self._gaps = LeastGaps()
-        # Times that are replayed in each slice, by the column of the sums to which they are added.
-        self._replayed = {
-            LONGER: WaitGroups().add, WITHOUT_WAITS: FreeGroups().add, SAVED_FREES: saved_without_frees,
-        }  # fmt: skip
+        self._groups = CallGroups(self._sums.borders)
+        self._free_groups = FreeGroups()
         self._kernel_streams = NONE
         # By other threads: for how long the GPU worked for them while it was waited for.
         self._others: dict[int, BinnedSums] = {}
@@ -147,8 +155,22 @@ class SequenceSums:
         if len(columns):
             gaps = self._gaps.of(times, begin, until)
             add_at(sums, np.minimum(gaps.starts, until - 1), LEAST_GAPS, gaps.times)
-            for column, replayed in self._replayed.items():
-                starts, ns = replayed(times, instants)
+            order = SubmittedOrder.of(times, rows["few"], begin, until)
+            # The groups of launches have the column LONGER_QUEUES.
+            starts, *longer = self._groups.add(times, instants)
+            add_at(sums, starts, LONGER, *longer)
+            every = order if order is not None and order.factor == 1 else None
+            replayed = {
+                WITHOUT_WAITS: self._free_groups.add(times, instants, every),
+                SAVED_FREES: saved_without_frees(times, instants, every),
+            }
+            if order is not None:
+                replayed |= {
+                    SAVED_ORDER: order.saved_order(times, instants),
+                    SAVED_COPIES: order.saved_copies(times, instants),
+                    OVERLAP: order.overlap,
+                }
+            for column, (starts, ns) in replayed.items():
                 add_at(sums, starts, column, ns)
         if (waits := instants.parts == NUMBERS[Part.OTHER_WORK]).any():
             self._add_others(instants.begins[waits], instants.ends[waits], times.others())
@@ -198,7 +220,7 @@ class SequenceSums:
         alone: bool,
         engine_known: bool,
         left: Set[int] = frozenset(),
-        possible_ns: Callable[[Times], tuple[int, int]] = lambda _: (0, 0),
+        possible_ns: Callable[[Times], PossibleWaits] = lambda _: NO_WAITS,
         missing_ns: MissingTime = lambda *_: 0,
         slowdown: Slowdown = NO_SLOWDOWN,
     ) -> SequenceDivision:
@@ -206,7 +228,7 @@ class SequenceSums:
 
         ``functions`` are names by number. ``sampled``: work was recorded for a part of the time. ``alone`` and
         ``engine_known`` are as in the result. ``left``: threads that are in another sequence by now. ``possible_ns``:
-        how long in some times a thread may have waited for the GPU outside calls, where it is on a CPU, and asleep.
+        how long in some times a thread may have waited for the GPU outside calls.
         ``missing_ns``: how long it did so in bins, beside what was divided as such.
         ``slowdown`` is what records add.
         """
@@ -236,14 +258,14 @@ class SequenceSums:
         between, copying = (parts.get(part, 0) / max(int(whole.sum()), 1) for part in (Part.HOST, Part.COPY))
         gains, of_bins = gains_of(sums, sum(wait.calls for wait in waits))
         sleeps, use = self.cpu.sleeps(times), self._streams.use(times)
-        spins, asleep = (ns / max(int(whole.sum()), 1) if whole.any() else 0.0 for ns in possible_ns(times))
+        spins, asleep, unproven = (ns / max(int(whole.sum()), 1) if whole.any() else 0.0 for ns in possible_ns(times))
         # While another of its GPUs works, a shorter sleep would not help.
         works_share = gpu.share + parts.get(Part.OTHER_GPU, 0) / max(int(whole.sum()), 1)
         gains = with_sleeps(gains, sleeps, host.share, works_share, between, asleep)
         # If frees did not wait for the GPU, a wait outside calls would instead.
-        alone_ns = sum(parts.get(part, 0) for part in ALLOCATION_PARTS)
-        certain = max(gains[Bound.ALLOCATION] - asleep, alone_ns / max(int(whole.sum()), 1))
-        gains[Bound.ALLOCATION] = min(gains[Bound.ALLOCATION], certain)
+        if unproven >= LEAST_OUTSIDE:
+            inside = sum(parts.get(part, 0) for part in ALLOCATION_PARTS) / max(int(whole.sum()), 1)
+            gains[Bound.ALLOCATION] = min(gains[Bound.ALLOCATION], inside)
         # Who prepares what it sleeps for may limit it.
         limited_by_others = sleeps.outside + sleeps.thread + sleeps.interpreter >= LEAST_OUTSIDE or keeps_busy(sleeps)
         in_groups = max(1 - int(sums[:, LONGER].sum()) / max(int(whole.sum()), 1), 0.0)
@@ -257,16 +279,14 @@ class SequenceSums:
         most = 0.0 if gains[Bound.INPUT] else 1 - max(host.share, beside.share) + copying
         # Without waits, streams whose kernels leave room work beside each other, unless they wait for each other.
         steady = max(int(whole.sum()), 1)
-        alone_share = max(gpu.share * use.busiest, use.busiest_ns / steady)
         busy = host.share - int(sums[:, FREE_WAITS].sum()) / steady
-        room = max(1 - max(busy, alone_share), 0.0) if use.could_overlap else 0.0
         # Frees that do not wait, since waits come before them, would without these.
-        frees = frees_wait(sums) or 2 * int(sums[:, WITHOUT_WAITS].sum()) > steady
-        overlapping = max(min(room, 1 - host.share), 0.0) if most > 0 and not frees else 0.0
-        # If kernels wait for other streams longer than they could overlap, the waits of the host do not prevent the
-        # overlap.
-        ordered = use.ordered_ns / steady if use.could_overlap else 0.0
-        gains = {**gains, Bound.STREAMS: min(ordered, room) if ordered > overlapping else 0.0}
+        with_frees = int(sums[:, WITHOUT_WAITS].sum()) / steady
+        frees = frees_wait(sums) or 2 * with_frees > 1
+        in_order = with_frees if frees else gpu.share - int(sums[:, OVERLAP].sum()) / steady
+        overlapping = max(min(1 - max(busy, in_order), 1 - host.share), 0.0) if use.could_overlap and most > 0 else 0.0
+        most_ordered = max(1 - max(busy, use.busiest_ns / steady), 0.0) if use.could_overlap else 0.0
+        gains[Bound.STREAMS] = min(gains[Bound.STREAMS], most_ordered)
         # What it sleeps for another thread, it may sleep less without them.
         if sleeps.thread >= LEAST_OUTSIDE:
             most = max(most, 1 - max(host.share - sleeps.thread, beside.share))
@@ -277,12 +297,16 @@ class SequenceSums:
         off_cpu, ready = self.cpu.off_cpu(times), self.cpu.ready(times)
         slept = sum((sleeps.own, sleeps.child, sleeps.outside, sleeps.thread, sleeps.interpreter)) - asleep
         shares = host.share, gpu.share, full, submits, late
-        (verdict, second), (of_all, _) = (
+        few_ahead = {**gains, Bound.WAIT: min(gains[Bound.WAIT], in_groups)}
+        (verdict, second), (of_all, _), (of_few_ahead, _) = (
             bounds_of(parts, each, *shares, off_cpu=off_cpu, ready=ready, slept=max(slept - _SLEEP_ERROR, 0.0))
-            for each in (without_feeder(gains, sleeps), gains)
+            for each in (without_feeder(gains, sleeps), gains, few_ahead)
         )
         if of_all is not verdict:
             second = of_all
+        elif second is None and verdict is Bound.WAIT and of_few_ahead is not verdict:
+            # How far the program could run ahead of the GPU without its waits is not known.
+            second = of_few_ahead
         verdict, second = because_of_host(
             verdict, second, collecting_gain(sleeps, host.share, gpu.share, between), gains.get(verdict, 0.0), gpu.share
         )
@@ -300,7 +324,7 @@ class SequenceSums:
         elif (may_wait >= CAUSE_LIMIT and hides_waits(verdict, gains, possible)) or (
             verdict is not Bound.WAIT
             and overlapping >= CAUSE_LIMIT - CLOSE
-            and (second is None or overlapping > gains.get(second, 1.0))
+            and (second is None or second in SIDES or overlapping > gains.get(second, 1.0))
         ):
             second = Bound.WAIT
         if may_wait:

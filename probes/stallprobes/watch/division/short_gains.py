@@ -7,7 +7,9 @@ without what is removed, the GPU as soon as its work is submitted and that befor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,23 +18,31 @@ from stallprobes.watch.division.instants import (
     ALLOCATES_BY_KIND,
     APART,
     BESIDE,
+    COPY,
+    LATE_FREES,
     WAITING,
     Flags,
     Instants,
+    Operations,
     SequenceTimes,
     Spans,
     ThreadCalls,
 )
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
-from stallprobes.watch.intervals import FOREVER, NONE, Int64s, distinct, int64s
+from stallprobes.watch.division.work_order import WorkOrder
+from stallprobes.watch.intervals import FOREVER, NONE, Int64s, distinct, int64s, numbered
 
 # Number of waits in a group of calls, for which the time of host and GPU is compared. Reason: a step has about one
 # wait, and programs rarely run more than this number of steps ahead of the GPU.
 _WAITS_OF_GROUP = 8
+# Number of launches that the queue of a stream holds: a further launch waits. Measured on H200s.
+_QUEUE = 1024
 # Flags by number of CallKind: a call of this kind waits for the GPU.
 _WAITS = np.array([kind in (CallKind.WAITS, CallKind.COPIES) for kind in CallKind])
-# Flags by number of CallKind: a call of this kind frees memory, and waits for all earlier work of the GPU.
+# Flags by number of CallKind: a call of this kind frees memory, and waits for all earlier work of the GPU; a call of
+# this kind waits or frees.
 _FREES = np.array([kind is CallKind.FREES for kind in CallKind])
+_WAITS_OR_FREES = _WAITS | _FREES
 # Smallest number of waits (or of frees) in a slice of time that can be replayed. The replay computes how long the calls
 # between two waits (or frees) take if some calls are removed. Reason: the slice cuts off the first and the last group
 # of calls. In a slice with fewer frees, only groups with at most _WAITS_OF_GROUP waits are replayed.
@@ -45,32 +55,53 @@ _MOST_KNOWN, _KEPT_SLICES = 128, 16
 _WORKS = np.array([part in GPU_PARTS for part in ORDER])
 
 
-class WaitGroups:
-    """Longer of the host's and the GPU's time in each group of waits of a sequence, over all slices."""
+class CallGroups:
+    """Longer of the host's and the GPU's time in each group of waits, and of launches, of a sequence, over all slices.
 
-    def __init__(self) -> None:
-        # Open group at the end of the last slice: number of its waits; its times (ns) of the host, of GPU work and of
-        # copies.
-        self._waits = 0
-        self._open = np.zeros(3, dtype=np.int64)
+    Groups of _WAITS_OF_GROUP waits say what is gained without waits where the host runs some steps ahead of the GPU at
+    most; those of as many launches as a queue holds, what is gained where it runs ahead by these.
+    """
 
-    def add(self, times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
-        """Add a slice. Returns int64[n] each: begins of the groups in the slice, and the growth (ns) of their times."""
+    def __init__(self, bin_borders: Callable[[int, int], Int64s]) -> None:
+        """``bin_borders``: borders (ns) of bins between two times, the first at or before the first time."""
+        self._bin_borders = bin_borders
+        # Open groups at the end of the last slice, of waits and of launches: numbers of their calls; their times (ns)
+        # of the host, of GPU work and of copies.
+        self._calls = [0, 0]
+        self._open = np.zeros((2, 3, 1), dtype=np.int64)
+
+    def add(self, times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s, Int64s]:
+        """Add a slice. Returns int64[n] each: begins of groups and of bins in the slice, and the growths (ns) of the
+        longer time of groups of waits, and of launches, until the next begin."""
         begins, lengths, parts = instants.begins, instants.ends - instants.begins, instants.parts
-        returned = _within(_returned(times, _WAITS), instants)
-        borders = returned[_WAITS_OF_GROUP - 1 - self._waits :: _WAITS_OF_GROUP]
-        self._waits = (self._waits + len(returned)) % _WAITS_OF_GROUP
-        first = _groups(borders, begins)
+        borders = [
+            self._borders(kind, _within(counted, instants))
+            for kind, counted in enumerate((_returned(times, _WAITS), _launched(times)))
+        ]
+        within = self._bin_borders(int(begins[0]), int(instants.ends[-1]))[1:]
+        first = _groups(np.sort(np.concatenate((*borders, within))), begins)
         waiting, apart, beside = (instants.flags[column - WAITING] for column in (WAITING, APART, BESIDE))
         hosts = ~waiting & (parts != NUMBERS[Part.END]) if times.ended else ~waiting
         works, copies = _works(instants) if apart.any() else _WORKS[parts], (parts == NUMBERS[Part.COPIES]) | beside
-        groups = np.array([np.add.reduceat(lengths * chosen, first) for chosen in (hosts, works, copies)])
-        before = int(self._open.max())
-        groups[:, 0] += self._open
-        longer = groups.max(axis=0)
-        longer[0] -= before
-        self._open = groups[:, -1] * _is_open(borders, instants)
-        return begins[first], longer
+        sums = np.array([np.add.reduceat(lengths * chosen, first) for chosen in (hosts, works, copies)])
+        # The times of the open groups, until each begin and until the next one; ``base`` is those until the group.
+        until = np.cumsum(sums, axis=1) + self._open
+        before, base = until - sums, np.zeros_like(until)
+        for kind, of_kind in enumerate(borders):
+            new = begins[first].searchsorted(of_kind)
+            new = new[: int(new.searchsorted(len(first)))]
+            base[kind][:, new] = before[kind][:, new]
+        np.maximum.accumulate(base, axis=2, out=base)
+        self._open = (until - base)[:, :, -1:] * [[[_is_open(of_kind, instants)]] for of_kind in borders]
+        waits, launches = (until - base).max(axis=1) - (before - base).max(axis=1)
+        return begins[first], waits, launches
+
+    def _borders(self, kind: int, times: Int64s) -> Int64s:
+        """When groups end whose calls are counted at ``times`` (ns)."""
+        size = (_WAITS_OF_GROUP, _QUEUE)[kind]
+        borders = times[size - 1 - self._calls[kind] :: size]
+        self._calls[kind] = (self._calls[kind] + len(times)) % size
+        return borders
 
 
 class FreeGroups:
@@ -84,9 +115,12 @@ class FreeGroups:
         # Moments (ns) in the open group, and the host's time (ns) in the group until each moment.
         self._known = NONE, NONE
 
-    def add(self, times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
+    def add(
+        self, times: SequenceTimes, instants: Instants, order: SubmittedOrder | None = None
+    ) -> tuple[Int64s, Int64s]:
         """Add a slice. Returns int64[n] each: begins of the counted groups in the slice, and the growth (ns) of their
-        times. Groups with more than _WAITS_OF_GROUP waits count only in a slice with _LEAST_GROUPS frees and loads."""
+        times. Groups with more than _WAITS_OF_GROUP waits count only in a slice with _LEAST_GROUPS frees and loads.
+        ``order``: that of the work, if it is in several streams."""
         # A load of device code waits for all earlier work before it loads.
         loads = map(partial(_loads, times.limits.blocked_ns), times.threads.values())
         borders = _within(np.concatenate([_returned(times, _FREES), *loads]), instants)
@@ -94,15 +128,20 @@ class FreeGroups:
             return NONE, NONE
         borders.sort(kind="stable")
         begins, first = instants.begins, _groups(borders, instants.begins)
-        removed = instants.flags[0] | (_WORKS[instants.parts] & _inside(times, instants, _FREES))
+        removed = _host_waits(times, instants)
         host, gpu = _host_and_gpu(instants, removed, _works(instants))
         waits = np.diff(_within(_returned(times, _WAITS), instants).searchsorted(np.append(begins[first], FOREVER)))
         waits[0] += self._waits or 0
         counted = (waits <= _WAITS_OF_GROUP) | (len(borders) >= _LEAST_GROUPS)
         counted[0] &= self._waits is not None or len(borders) >= _LEAST_GROUPS
         replayed = self._replayed(times, instants, first, host, gpu)
+        if order is not None:
+            # The begin of the first group is in the slice before.
+            replayed[1:] = order.replayed(instants, borders, removed)[1][1:]
         before = max(self._host, self._gpu, self._longest)
         self._leave_open(instants, first, host, gpu, int(replayed[-1]))
+        if order is not None:
+            self._gpu = min(self._gpu, self._longest)
         self._waits = int(waits[-1])
         if not _is_open(borders, instants):
             self._forget()
@@ -144,20 +183,109 @@ class FreeGroups:
         self._known = NONE, NONE
 
 
-def saved_without_frees(times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
+def saved_without_frees(
+    times: SequenceTimes, instants: Instants, order: SubmittedOrder | None = None
+) -> tuple[Int64s, Int64s]:
     """The time (ns) saved without calls that allocate or free in groups of waits: when each begins, and the time.
 
-    In a slice with few waits, that is all time inside these calls.
+    In a slice with few waits, that is all time inside these calls, except late frees. ``order``: that of the work, if
+    it is in several streams.
     """
     allocates = _inside(times, instants, ALLOCATES_BY_KIND)
     if not allocates.any():
         return NONE, NONE
     waits = _returned(times, _WAITS)
     if len(waits) < _LEAST_GROUPS:
+        allocates &= ~instants.flags[LATE_FREES - WAITING]
         return instants.begins[allocates], (instants.ends - instants.begins)[allocates]
-    lengths = instants.ends - instants.begins
-    first, replayed = _replayed(times, instants, waits, instants.flags[0] | allocates, _works(instants))
+    lengths, removed = instants.ends - instants.begins, instants.flags[0] | allocates
+    if order is None:
+        first, replayed = _replayed(times, instants, waits, removed, _works(instants))
+    else:
+        first, replayed = order.replayed(instants, waits, removed)
     return instants.begins[first], np.maximum(np.add.reduceat(lengths, first) - replayed, 0)
+
+
+class SubmittedOrder(NamedTuple):
+    """The order of the work in a slice of time, and replays with when its calls returned.
+
+    ``until_ns``: end of the first part of the slice, which has the work; ``factor``: by how much longer the slice is.
+    """
+
+    order: WorkOrder
+    work: Operations
+    until_ns: int
+    factor: float = 1.0
+
+    @classmethod
+    def of(cls, times: SequenceTimes, few: Flags, begin_ns: int, until_ns: int) -> SubmittedOrder | None:
+        """The order of the work that starts from ``begin_ns`` on and before ``until_ns``; None if that is known by the
+        order of starts. ``few``: kernels of few blocks, by operations."""
+        if not len(times.work) or (times.work.streams == times.work.streams[0]).all():
+            return None
+        within = slice(*times.work.starts.searchsorted((begin_ns, until_ns)))
+        work = times.work.at(within)
+        order = WorkOrder.of(work, few[within], times.limits.launch_ns)
+        if order is None or len(order.lines) == len(work):
+            return order and cls(order, work, until_ns)
+        part_ns = int(work.starts[len(order.lines)])
+        factor = (until_ns - begin_ns) / max(part_ns - begin_ns, 1)
+        return cls(order, work.at(slice(len(order.lines))), part_ns, factor)
+
+    @property
+    def overlap(self) -> tuple[Int64s, Int64s]:
+        """The time (ns) that the GPU's work would save in its order alone, if the host kept no stream waiting: when
+        operations start, and by how much they change that time."""
+        starts, begins = self.work.starts, self.work.ends - self.order.took
+        ends = np.maximum.accumulate(self.work.ends)
+        alone = np.maximum(ends - np.maximum(begins, np.append(begins[:1], ends[:-1])), 0)
+        none = np.zeros(len(starts), dtype=np.int64)
+        chain = self.order.replayed(none, none)
+        grown = np.diff(np.maximum.accumulate(chain.ends), prepend=0)
+        saved = np.concatenate((alone, -grown)) * self.factor
+        return np.concatenate((starts, starts[chain.places])), saved.astype(np.int64)
+
+    def replayed(self, instants: Instants, borders: Int64s, removed: Flags) -> tuple[Int64s, Int64s]:
+        """The first instant of each group between ``borders``, and the time (ns) that the group takes if the host skips
+        the instants ``removed``."""
+        first = _groups(borders, instants.begins)
+        host, _ = _host_and_gpu(instants, removed, removed)
+        starts, returned = self.work.starts, self.work.returned
+        groups = np.maximum(instants.begins[first].searchsorted(starts, "right") - 1, 0)
+        edges = np.append(instants.begins, instants.ends[-1])
+        submitted = np.interp(np.where(returned < 0, starts, returned), edges, host).astype(np.int64)
+        released = np.maximum(submitted - host[first][groups], 0)
+        places, ends = self.order.replayed(released, groups)
+        longest = _longest(ends, groups[places], len(first))
+        return first, np.maximum(longest, host[self._ends(instants, first)] - host[first])
+
+    def _ends(self, instants: Instants, first: Int64s) -> Int64s:
+        """Place behind the last instant of each group with work, by the first ones."""
+        last = int(instants.begins.searchsorted(self.until_ns))
+        return int64s(np.maximum(np.minimum(np.append(first[1:], len(instants.begins)), last), first))
+
+    def saved_order(self, times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
+        """The time (ns) saved if kernels with room for each other did not wait for each other, in groups of calls for
+        which the host waits: when each begins, and the time."""
+        order = self.order
+        changed = order._replace(behind=np.where(order.avoidable, -1, order.behind))
+        return self._saved(times, instants, changed) if order.avoidable.any() else (NONE, NONE)
+
+    def saved_copies(self, times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
+        """The time (ns) saved without copies, in groups as those of ``saved_order``."""
+        copies = self.work.kinds == COPY
+        changed = self.order._replace(took=np.where(copies, 0, self.order.took))
+        return self._saved(times, instants, changed) if copies.any() else (NONE, NONE)
+
+    def _saved(self, times: SequenceTimes, instants: Instants, changed: WorkOrder) -> tuple[Int64s, Int64s]:
+        """The time (ns) saved in groups of waits and frees, in each of which the host still waits for all work."""
+        waits, waiting = _returned(times, _WAITS_OR_FREES), _host_waits(times, instants)
+        first, before = self.replayed(instants, waits, waiting)
+        _, after = self._replace(order=changed).replayed(instants, waits, waiting)
+        edges = np.append(instants.begins, instants.ends[-1])
+        lengths = edges[self._ends(instants, first)] - edges[first]
+        saved = np.maximum(np.minimum(before, lengths) - after, 0) * self.factor
+        return instants.begins[first], saved.astype(np.int64)
 
 
 def _within(times: Int64s, instants: Instants) -> Int64s:
@@ -195,6 +323,23 @@ def _returned(times: SequenceTimes, kinds: Flags) -> Int64s:
     if len(times.threads) > 1:
         returned.sort(kind="stable")
     return returned
+
+
+def _launched(times: SequenceTimes) -> Int64s:
+    """When the kernels start of the launches in the stream with most of them, in order: each stream has its queue. Of
+    the nodes of a graph, which have one launch, the first counts."""
+    work = times.work
+    chosen = np.append(True, work.returned[1:] != work.returned[:-1])[: len(work)] & (work.kinds != COPY)
+    if chosen.any() and (work.streams != work.streams[0]).any():
+        streams, numbers = numbered(work.streams[chosen])
+        chosen &= work.streams == streams[np.bincount(numbers).argmax()]
+    return work.starts.compress(chosen)
+
+
+def _host_waits(times: SequenceTimes, instants: Instants) -> Flags:
+    """Flags of the instants in which the host waits for the GPU, also inside a free."""
+    waits: Flags = instants.flags[0] | (_WORKS[instants.parts] & _inside(times, instants, _FREES))
+    return waits
 
 
 def _inside(times: SequenceTimes, instants: Instants, kinds: Flags) -> Flags:

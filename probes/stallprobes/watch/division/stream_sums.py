@@ -4,40 +4,29 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.instants import COPY, Flags
 from stallprobes.watch.division.pending import column, streams_of
 from stallprobes.watch.division.result import LEAST_FEW
-from stallprobes.watch.intervals import Int64s, distinct, int64s
+from stallprobes.watch.intervals import distinct, int64s
 
-# Longest time (ns) from an operation's end to the start of another stream's kernel that counts as waiting for the
-# operation.
-_STARTS_NS = 10_000
-# Shortest delay (ns) of a kernel's start that counts as a wait for another stream. The delay begins when the kernel is
-# submitted and the work before the kernel in its own stream has ended.
-_LEAST_HELD_NS = 20_000
 # Largest number of streams that have sums of their own. All other streams share one sum.
 _MOST_STREAMS = 64
 # Columns of the sums: two numbers, and times in ns.
 # _OPERATIONS, _SUBMITTED: number of operations, and of calls that submitted operations.
 # _KERNELS, _FEW: time of kernels, and of kernels with few blocks.
-# _ORDERED: time for which kernels could have run beside the kernel of another stream.
 # _STREAMS: first of the columns with the time of a stream's operations.
-_OPERATIONS, _SUBMITTED, _KERNELS, _FEW, _ORDERED, _STREAMS = range(6)
+_OPERATIONS, _SUBMITTED, _KERNELS, _FEW, _STREAMS = range(5)
 
 
 class WorkSpread(NamedTuple):
     """Shares (0 to 1): of kernels with few blocks in the time of all kernels, and of the busiest stream in that of all
-    work. ``busiest_ns``: for how long the busiest stream had work. ``ordered_ns``: for how long kernels with few blocks
-    could have run beside the one of another stream that they waited for."""
+    work. ``busiest_ns``: for how long the busiest stream had work."""
 
     few_blocks: float = 0.0
     busiest: float = 1.0
     busiest_ns: int = 0
-    ordered_ns: int = 0
 
     @property
     def could_overlap(self) -> bool:
@@ -58,21 +47,19 @@ class StreamSums:
         """Add operations (OPERATION), at their ends; of those ``called``, each has a call of its own."""
         if not len(rows):
             return
-        ends, starts = column(rows, "end"), column(rows, "start")
-        lasted, streams, few = ends - starts, streams_of(rows), rows["few"]
+        ends, streams = column(rows, "end"), streams_of(rows)
+        lasted = ends - column(rows, "start")
         present = distinct(streams)
         for stream in present.tolist():
             if len(self._columns) < _MOST_STREAMS:
                 self._columns.setdefault(stream, _STREAMS + len(self._columns))
         columns = [self._columns.get(stream, _STREAMS + _MOST_STREAMS) for stream in present.tolist()]
         self._sums.widen(max(columns) + 1)
-        add_at(self._sums, ends - 1, _OPERATIONS, None, called, lasted * (rows["kind"] != COPY), lasted * few)
+        add_at(self._sums, ends - 1, _OPERATIONS, None, called, lasted * (rows["kind"] != COPY), lasted * rows["few"])
         if len(columns) == 1:
             add_at(self._sums, ends - 1, columns[0], lasted)
             return
         add_at(self._sums, ends - 1, int64s(columns)[present.searchsorted(streams)], lasted)
-        ordered_ns = _ordered_ns(starts, ends, streams, column(rows, "returned"), few)
-        add_at(self._sums, ends[few] - 1, _ORDERED, ordered_ns)
 
     def counts(self, times: Times) -> tuple[int, int]:
         """The number of operations in ``times``, and of the calls that submitted them."""
@@ -81,26 +68,10 @@ class StreamSums:
 
     def use(self, times: Times) -> WorkSpread:
         """How the work in ``times`` is spread."""
-        _, _, kernels, few, ordered_ns, *streams = self._sums.during(times).sum(axis=0).tolist()
+        _, _, kernels, few, *streams = self._sums.during(times).sum(axis=0).tolist()
         busiest_ns = max(streams)
         return WorkSpread(
             few / kernels if kernels else 0.0,
             busiest_ns / sum(streams) if any(streams) else 1.0,
             busiest_ns,
-            ordered_ns,
         )
-
-
-def _ordered_ns(starts: Int64s, ends: Int64s, streams: Int64s, returned: Int64s, few: Flags) -> Int64s:
-    """For how long (ns) each kernel with few blocks could have run beside the kernel of another stream, with few blocks
-    too, behind which it started; all in the order of starts."""
-    order = np.lexsort((starts, streams))
-    done = np.full(len(order), -1, dtype=np.int64)
-    same = streams[order[1:]] == streams[order[:-1]]
-    done[order[1:][same]] = ends[order[:-1][same]]
-    by_end = np.argsort(ends, kind="stable")
-    last = by_end[np.maximum(np.searchsorted(ends[by_end], starts, "right") - 1, 0)]
-    held = starts - np.maximum(returned, done)
-    ordered = (done >= 0) & (returned >= 0) & (held >= _LEAST_HELD_NS) & few & few[last] & (streams[last] != streams)
-    ordered &= (ends[last] <= starts) & (starts - ends[last] <= _STARTS_NS)
-    return int64s(np.where(ordered, np.minimum(held, ends - starts), 0)[few])
