@@ -187,6 +187,28 @@ def test_the_time_until_a_ring_is_filled_is_counted_from_the_reading(
         program.communicate()
 
 
+def test_the_next_reading_is_due_after_a_number_of_records_and_calls(
+    stand_in: StandIn, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause that only followed the time of the readings would grow with them until a ring limits it."""
+    monkeypatch.setattr(folder_analysis, "_MOST_ROWS", 10)
+    read: list[tuple[int, int]] = []
+    program = stand_in.start(folder, "steps-until-stopped", "100", options=EVERY_CALL)
+    try:
+        analysis = FolderAnalysis(
+            folder, None, lambda _, records, calls, at_ns: read.append((at_ns, len(records) + len(calls)))
+        )
+        # The first reading has no time before it.
+        while len(read) < 2 or not read[-1][1]:
+            analysis.poll()
+        (reading,) = analysis._readings.values()
+        passed_s = (read[-1][0] - read[-2][0]) / 1e9
+        assert reading.room_s == pytest.approx(passed_s * 10 / read[-1][1])
+    finally:
+        program.terminate()
+        program.communicate()
+
+
 def test_a_process_knows_the_kernels_of_the_others_of_its_folder(stand_in: StandIn, folder: Path) -> None:
     for _ in range(2):
         assert stand_in.start(folder, "records", "100").wait() == 0

@@ -46,6 +46,10 @@ from stallprobes.watch.thread_samples import Sampler, ThreadSamples
 # Largest share of a ring of records or calls that may fill up between two readings. This share limits the pause between
 # the readings.
 _MOST_FILLED = 0.4
+# Number of records and calls of a process after which the next reading is due. Reason: a reading takes up to 500 bytes
+# for each, and no less time in all where readings are fewer. A pause as a multiple of a reading's time alone would grow
+# with each reading until a ring limits it.
+_MOST_ROWS = 1 << 16
 
 
 ReadingListener = Callable[[WatchedProcess, RecordBatch, CallBatch, int], None]
@@ -126,8 +130,8 @@ class FolderAnalysis:
 
     @property
     def room_s(self) -> float:
-        """Time (s) from now until the share _MOST_FILLED of a ring of a running process is filled, at the rate of its
-        last reading."""
+        """Time (s) from now until a running process has _MOST_ROWS or has filled the share _MOST_FILLED of a ring, at
+        the rate of its last reading."""
         now_ns = time.monotonic_ns()
         left = (file.room_s - (now_ns - file.last_ns) / 1e9 for file in self._readings.values() if not file.ended)
         return max(min(left, default=math.inf), 0.0)
@@ -261,7 +265,8 @@ class FolderAnalysis:
         now_ns = time.monotonic_ns()
         if not ended:
             filled = max((len(records) + records.missed) / file.record_places, calls.filled)
-            reading.room_s = (now_ns - reading.last_ns) / 1e9 * _MOST_FILLED / filled if filled else math.inf
+            used = max(filled / _MOST_FILLED, (len(records) + len(calls)) / _MOST_ROWS)
+            reading.room_s = (now_ns - reading.last_ns) / 1e9 / used if used else math.inf
             reading.last_ns = now_ns
             reading.samples_of_threads.look(process, source)
             reading.cpus.look(source.thread(process.pid, process.pid), now_ns)
