@@ -191,7 +191,11 @@ def _places(items: list[pytest.Item]) -> dict[pytest.Item, float]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Where several processes run the tests for the first time, one of them compiles for all while the others wait."""
+    """Where several processes run the tests for the first time, one of them compiles for all while the others wait.
+
+    Hardly anything that the collection makes is garbage.
+    """
+    gc.disable()
     several = _is_worker() or session.config.getoption("numprocesses", None)
     if several and not _is_compiled():
         with open(__file__, "rb") as lock:
@@ -241,6 +245,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 5, 5)
+    gc.enable()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +14,7 @@ from factories.watched_folders import read_folder
 from stallprobes.native.building.compilers import Compiler
 from stallprobes.native.building.libraries import ATTACHER_PROGRAM, INJECTED_LIBRARY, write_header
 from stallprobes.native.layouts.cupti import SIZES, RecordKind, size_of
+from stallprobes.native.library import injected_library
 from stallprobes.native.sources import ATTACHER, INJECTED
 from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, variables
 from stallprobes.watch.reading.process import WatchedProcess
@@ -26,6 +27,22 @@ MEDDLING = "meddling.so"
 OPTIONS = WatchOptions(cost=1.0)
 NOTHING: Mapping[str, str] = MappingProxyType({})
 COMPILER = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
+_LIBCUDA = "-l:libcuda.so.1"
+# The host programs and the libraries of them: their source and further flags.
+PROGRAMS = {
+    "host": ("host.c", _LIBCUDA),
+    "ranges": ("ranges.c", _LIBCUDA),
+    "ranks": ("ranks.c", _LIBCUDA),
+    "profiler": ("profiler.c", "-Wl,--no-as-needed", "-l:libcupti.so.13", _LIBCUDA),
+    "attached": ("attached.c", _LIBCUDA),
+    # Its memory begins at a low address, as that of many a distribution's Python does.
+    "attached_low": ("attached.c", "-fno-pie", "-no-pie", _LIBCUDA),
+    "odd_stacks": ("odd_stacks.c", _LIBCUDA),
+    "forks": ("forks.c", _LIBCUDA, "-rdynamic"),
+    # Its entry is not reached before the program's folder has a file "go".
+    SLOW_LIBRARY: ("slow_library.c", "-shared"),
+    MEDDLING: ("meddling.c", "-shared"),
+}
 _KINDS = (
     RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD,
     RecordKind.CONTEXT_SWITCH, RecordKind.STREAM,
@@ -51,33 +68,34 @@ class StandIn:
 
     @classmethod
     def build(
-        cls, folder: Path, flags: Sequence[str] = (), compiler: str | None = COMPILER, runner: tuple[str, ...] = ()
+        cls,
+        folder: Path,
+        flags: Sequence[str] = (),
+        compiler: str | None = COMPILER,
+        runner: tuple[str, ...] = (),
+        programs: Iterable[str] = PROGRAMS,
     ) -> StandIn:
-        """Build everything in ``folder``, with further ``flags`` of the compiler."""
+        """Build the libraries and ``programs`` in ``folder``, with further ``flags`` of the compiler.
+
+        Without these, the injected library is that of the installation.
+        """
         assert compiler is not None
         folder.mkdir(parents=True, exist_ok=True)
         _compile(compiler, "libcuda.c", folder / "libcuda.so.1", *flags, "-shared", "-Wl,-soname,libcuda.so.1")
         build_cupti(folder / "libcupti.so.13", flags=flags, compiler=compiler)
-        _compile(compiler, "host.c", folder / "host", *flags, f"-L{folder}", "-l:libcuda.so.1")
-        _compile(compiler, "ranges.c", folder / "ranges", *flags, f"-L{folder}", "-l:libcuda.so.1")
-        _compile(compiler, "ranks.c", folder / "ranks", *flags, f"-L{folder}", "-l:libcuda.so.1")
-        links = [f"-L{folder}", "-Wl,--no-as-needed", "-l:libcupti.so.13", "-l:libcuda.so.1"]
-        _compile(compiler, "profiler.c", folder / "profiler", *flags, *links)
-        _compile(compiler, "attached.c", folder / "attached", *flags, f"-L{folder}", "-l:libcuda.so.1")
-        _compile(compiler, "odd_stacks.c", folder / "odd_stacks", *flags, f"-L{folder}", "-l:libcuda.so.1")
-        _compile(compiler, "forks.c", folder / "forks", *flags, f"-L{folder}", "-l:libcuda.so.1", "-rdynamic")
-        # Its memory begins at a low address, as that of many a distribution's Python does.
-        low = ("-fno-pie", "-no-pie", f"-L{folder}", "-l:libcuda.so.1")
-        _compile(compiler, "attached.c", folder / "attached_low", *flags, *low)
+        for name in programs:
+            source, *own = PROGRAMS[name]
+            _compile(compiler, source, folder / name, *flags, f"-L{folder}", *own)
         script = folder / "parent.sh"
         script.write_text('#!/bin/sh\n"${0%/*}/attached" "$@"\nexit $?\n')
         script.chmod(0o755)
-        # Its entry is not reached before the program's folder has a file "go".
-        _compile(compiler, "slow_library.c", folder / SLOW_LIBRARY, *flags, "-shared")
-        _compile(compiler, "meddling.c", folder / MEDDLING, "-shared")
         write_header(folder)
-        INJECTED_LIBRARY.compile(folder / INJECTED, Compiler((compiler,)), folder, flags)
-        ATTACHER_PROGRAM.compile(folder / ATTACHER, Compiler((compiler,)), folder, ("-DSS_ATTACH_STEPS", *flags))
+        used = Compiler((compiler,))
+        if flags or compiler != COMPILER:
+            INJECTED_LIBRARY.compile(folder / INJECTED, used, folder, flags)
+        else:
+            shutil.copy(injected_library(), folder / INJECTED)
+        ATTACHER_PROGRAM.compile(folder / ATTACHER, used, folder, ("-DSS_ATTACH_STEPS", *flags))
         return cls(folder, runner)
 
     def environment(

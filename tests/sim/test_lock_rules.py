@@ -141,12 +141,13 @@ def test_freeing_waits_for_work_of_green_contexts_too_and_for_a_change_over(cont
 def test_a_wait_for_an_idle_stream_is_shorter_beside_waits_for_the_whole_context(aggressor: str) -> None:
     """0.4 to 0.8 us in place of 1.5 on machines with one H200; with two in use it is as long as alone."""
     victim, beside = entries()["d2h-pageable"].probe(), entries()[aggressor].probe()
-    alone = p50_us(machine(victim).run()["d2h-pageable"], WAIT)
-    assert p50_us(machine(victim, beside).run()["d2h-pageable"], WAIT) < 0.7 * alone
+    # Some 200 calls are enough for a median.
+    alone = p50_us(machine(victim).run(200 * MS)["d2h-pageable"], WAIT)
+    assert p50_us(machine(victim, beside).run(200 * MS)["d2h-pageable"], WAIT) < 0.7 * alone
     two = machine(victim, beside, entries()["peer-copy"].probe())
     two.switch(True, ["d2h-pageable", aggressor])
-    two.advance(100 * MS)
-    assert p50_us(two.window(300 * MS)["d2h-pageable"], WAIT) > 0.9 * alone
+    two.advance(50 * MS)
+    assert p50_us(two.window(200 * MS)["d2h-pageable"], WAIT) > 0.9 * alone
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_a_tail_that_is_stalled_by_little_has_to_be_so_twice(
     def late(*arguments: Any, **named: Any) -> Any:
         nonlocal measured
         found = real(*arguments, **named)
-        if "nvml-poll" not in found.whole or not found.whole["nvml-poll"].iterations:
+        if "host-load" not in found.whole or not found.whole["host-load"].iterations:
             return found
         measured += 1
         if measured > times:
@@ -198,7 +198,7 @@ def test_a_tail_that_is_stalled_by_little_has_to_be_so_twice(
         return replace(found, whole={**found.whole, "launch": changed})
 
     monkeypatch.setattr(measure, "_windows", late)
-    chosen = plan(selection(["launch", "nvml-poll"]), seconds=0.5)
+    chosen = plan(selection(["launch", "host-load"]), seconds=0.5)
     (variant,) = measure.run(chosen, backend="sim").variants
     kinds = {one.kind for one in variant.verdicts if one.probe == "launch"}
     assert (measured, kinds) == (windows, {VerdictKind(kind)})

@@ -29,6 +29,7 @@ from stallprobes.native.sources import (
     digest_of_sources,
     sources,
 )
+from stallprobes.native.sources import LIBRARIES as INSTALLED
 
 # What the driver, the loader of NVTX and programs look up in the injected library, and nothing else is shown to them.
 EXPORTED = {
@@ -46,15 +47,10 @@ def script(folder: Path, name: str, command: str) -> Compiler:
     return Compiler((str(program),))
 
 
-def usable() -> Compiler:
-    if not of_system():
-        pytest.skip("no C compiler")
-    return of_system()[0]
-
-
 def quick(folder: Path) -> Compiler:
-    """A compiler that works and does not optimize, for tests of who compiles and not of what."""
-    return script(folder, "quick", f'exec {" ".join(usable().command)} "$@" -O0')
+    """A compiler that gives what the installation compiled, for tests of who compiles and not of what."""
+    copying = f'while [ "$1" != -o ]; do shift; done; cp "{INSTALLED}/${{2##*/}}" "$2"'
+    return script(folder, "quick", copying)
 
 
 @pytest.mark.parametrize("compiler", DIFFERENT, ids=lambda compiler: compiler.name)

@@ -71,7 +71,7 @@ def _built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     defines = [f'-DSS_PROC="{folder}/proc"', f'-DSS_CGROUPS="{folder}/cgroup"', "-D_GNU_SOURCE"]
     includes = [f"-I{path}" for path in (folder, *(NATIVE / name for name in ("common", *INJECTED_LIBRARY.folders)))]
     files = [str(path) for name in INJECTED_LIBRARY.folders for path in (NATIVE / name).glob("*.c")]
-    line = [str(COMPILER), "-O1", "-shared", "-fPIC", *defines, *includes, *files, "-o", str(folder / "room.so")]
+    line = [str(COMPILER), "-O0", "-shared", "-fPIC", *defines, *includes, *files, "-o", str(folder / "room.so")]
     subprocess.run([*line, "-lpthread", "-ldl"], check=True)
     return folder
 

@@ -75,6 +75,9 @@ def test_turns_end_by_themselves_and_the_program_continues(
     assert (watching.returncode, program.poll()) == (0, None), err
     assert "aggressors will run on the program's GPU, in turns: spin; all ranks of its job slow down" in err
     document: Any = json.loads(file.read_text())
+    for process in document["processes"]:
+        # Some of the thousands, which take seconds.
+        del process["slow_calls"][100:]
     validate(document, "stallscope.watch/3")
     beside = document["beside"]
     (row,) = beside["rows"]

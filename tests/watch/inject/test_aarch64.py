@@ -29,7 +29,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
     if COMPILER is None or EMULATOR is None or not Path(LIBRARIES).is_dir():
         pytest.skip("no cross compiler and emulator for AArch64")
     folder = tmp_path_factory.mktemp("aarch64")
-    return StandIn.build(folder, compiler=COMPILER, runner=(EMULATOR, "-L", LIBRARIES))
+    return StandIn.build(folder, compiler=COMPILER, runner=(EMULATOR, "-L", LIBRARIES), programs=("host",))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -72,29 +75,52 @@ def replacing(folder: Path, text: str) -> dict[str, str]:
     return {"LD_PRELOAD": str(library)}
 
 
+REPLACED = {"": "", "no-pipe": NO_PIPE, "no-reading": NO_READING}
+
+
+@pytest.fixture(scope="module")
+def started(
+    stand_in: StandIn, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[tuple[str, str], tuple[subprocess.Popen[str], Path]]]:
+    """The program in each version, with each of REPLACED, and the folder of its file.
+
+    They run side by side, since they rest most of the time.
+    """
+    programs = {}
+    for name, version in itertools.product(REPLACED, VERSIONS):
+        with suppress(pytest.skip.Exception):
+            python, folder = python_of(version), tmp_path_factory.mktemp("out")
+            folder.chmod(0o700)
+            settings = replacing(tmp_path_factory.mktemp("replaced"), REPLACED[name])
+            programs[name, version] = subprocess.Popen(
+                [python, str(PROGRAM), str(stand_in.folder / "libcuda.so.1"), *CASES],
+                env={**os.environ, **stand_in.environment(folder, settings=settings)},
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            ), folder  # fmt: skip
+    yield programs
+    for program, _ in programs.values():
+        program.kill()
+        program.communicate()
+
+
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("replaced", ["", NO_PIPE, NO_READING], ids=["", "no-pipe", "no-reading"])
+@pytest.mark.parametrize("replaced", REPLACED)
 def test_frames_are_as_the_interpreter_knows_them(
-    stand_in: StandIn, tmp_path: Path, version: str, replaced: str
+    started: dict[tuple[str, str], tuple[subprocess.Popen[str], Path]], version: str, replaced: str
 ) -> None:
-    if replaced == NO_READING and platform.machine() != "x86_64":
+    if replaced == "no-reading" and platform.machine() != "x86_64":
         pytest.skip("the numbers of system calls are those of x86-64")
-    python, folder = python_of(version), tmp_path / "out"
-    folder.mkdir(mode=0o700)
-    settings = replacing(tmp_path, replaced)
-    done = subprocess.run(
-        [python, str(PROGRAM), str(stand_in.folder / "libcuda.so.1"), *CASES],
-        env={**os.environ, **stand_in.environment(folder, settings=settings)},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
+    python_of(version)
+    program, folder = started[replaced, version]
+    output, errors = program.communicate()
+    assert (program.returncode, errors) == (0, "")
     (path,) = watch_files(folder)
     reader = StackReader()
     with MapFile(path) as file:
         process = file.read()
         reader.read(file, process)
     slow = sorted((call for thread in process.threads for call in thread.slow_calls), key=lambda call: call.end_ns)
-    for case, call, frames in zip(CASES, slow, json.loads(done.stdout), strict=True):
+    for case, call, frames in zip(CASES, slow, json.loads(output), strict=True):
         expected = [(shown(file), line, shown(name)) for file, line, name in frames]
         stack = reader.stacks[call.stack]
         found = [(frame.file, frame.line, frame.function) for frame in stack.python]
