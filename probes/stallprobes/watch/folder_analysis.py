@@ -47,9 +47,9 @@ from stallprobes.watch.thread_samples import Sampler, ThreadSamples
 # the readings.
 _MOST_FILLED = 0.4
 # Number of records and calls of a process after which the next reading is due. Reason: a reading takes up to 500 bytes
-# for each, and no less time in all where readings are fewer. A pause as a multiple of a reading's time alone would grow
-# with each reading until a ring limits it.
-_MOST_ROWS = 1 << 16
+# for each. A pause as a multiple of a reading's time alone would grow with each reading until a ring limits it. With
+# half as many, a reading of a program that launches very often takes a quarter more time for each.
+_MOST_ROWS = 1 << 17
 
 
 ReadingListener = Callable[[WatchedProcess, RecordBatch, CallBatch, int], None]
