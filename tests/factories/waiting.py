@@ -9,7 +9,7 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 # Long enough for a machine that is busy with something else: a test fails on what is done, never on how fast.
-LIMIT_S = 90.0
+LIMIT_S = 180.0
 
 
 def wait_until(condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
