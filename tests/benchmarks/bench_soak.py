@@ -7,8 +7,8 @@ other; `watch` of a program that launches all the time; and attachments to such 
 two need a C compiler and x86-64, since their programs run beside stand-ins for libcuda and libcupti. Each minute prints
 the memory, address space, mappings, threads and descriptors of each process that lasts, of the attached program between
 two attachments, and how many files are in their folder for temporary ones. With --check it exits 1 where one has more
-than 10 % more memory, address space or mappings than after the second minute, or more threads or descriptors; where
-files are left; or where a command failed.
+than 10 % more memory, address space or mappings than after the first sixth of the time (two minutes at least), or more
+threads or descriptors; where files are left; or where a command failed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from factories.stand_in import COMPILER, StandIn
 from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE
 
 MORE = 1.1
-# What a process has then is what it may keep.
-FIRST_S = 120.0
+# What a process has after this time (s), and this part of all, is what it may keep. Reason: what a reader knows of a
+# program, such as its stacks and bins of time, grows for some minutes.
+FIRST_S, FIRST_PART = 120.0, 1 / 6
 PRINTED_S = 60.0
 # Enough that a thread or a descriptor which is there for a moment is not taken for a lasting one.
 LOOKS, LOOKS_S = 5, 0.2
@@ -170,7 +171,7 @@ def main() -> int:
                         # What it uses while it is attached has the pages of the recording.
                         if one is not target:
                             one.look()
-                        if passed >= FIRST_S:
+                        if passed >= max(FIRST_S, FIRST_PART * asked.seconds):
                             one.first = one.first or one.now
                     uses = [f"{one.name} {' '.join(f'{value:g}' for value in one.now)}" for one in lasting]
                     counts = [f"{one.ended} {name} ({one.failed} failed)" for name, one in repeated.items()]

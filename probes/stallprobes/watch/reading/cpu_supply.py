@@ -23,7 +23,7 @@ _Cpus = Annotated[float, Meta(ge=0), Rounded(1)]
 
 
 class CpuSupply(Document, kw_only=True):
-    """CPUs that a process may use and wants, while it was watched."""
+    """CPUs that a process may use and wants, in its steady state."""
 
     allowed: Unsigned
     """CPUs that its main thread may use."""
