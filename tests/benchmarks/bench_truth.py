@@ -6,12 +6,12 @@ python tests/benchmarks/bench_truth.py [--programs N] [--first SEED] [--seconds 
 
 It needs gcc, and a GPU; with --model the programs run beside a model of two GPUs, without one. With --virtual they run
 in virtual time, without a GPU and gcc: their results are the same on a busy machine. With --gpus 2 the programs are the
-first ones from SEED on that use two GPUs. --attached is the share
-of programs that are attached. With --pairs each program also runs unwatched, and the table has by how much it was
-slower. --save writes the results as JSON, from which --from prints the tables again, of several files together.
---keep keeps each program's schedule, trace, report and readings in a folder, which --again judges by today's rules,
-without running anything. --minutes begins no further program after so long. --really runs N programs, unwatched, with
-and without one of their causes, and prints what that gained beside what the replay says. Exits 1 if a program failed.
+first ones from SEED on that use two GPUs. --attached is the share of programs that are attached. With --pairs each
+program also runs unwatched, and the table has by how much it was slower. --save writes the results as JSON, from which
+--from prints the tables again, of several files together. --keep keeps each program's schedule, trace, report and
+readings in a folder, which --again judges by today's rules, without running anything. --minutes begins no further
+program after so long. --really runs N programs, unwatched, with and without one of their causes, and prints what that
+gained beside what the replay says. Exits 1 if a program failed.
 """
 
 from __future__ import annotations

@@ -66,8 +66,7 @@ PCIE = {
 # Number of kB in a MiB: the GPM counters give PCIe traffic in MiB/s, the readings have kB/s.
 _KB_OF_MIB = 1048.576
 # Held in NVML's functions of GPM. Reason: where two threads are in them, also for two GPUs, the process can end by
-# SIGSEGV. It did so in 27 of 28 watches of programs on two H200s, whose counters are read at the same times (driver
-# 580.159.04, 2026-11-30).
+# SIGSEGV. It did so in 27 of 28 watches of random programs on two H200s (driver 580.159.04, 2026-11-30).
 _ONE_THREAD = threading.Lock()
 
 

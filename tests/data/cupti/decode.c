@@ -43,10 +43,11 @@ int main(int count, char **arguments) {
         case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
             KERNEL *r = (KERNEL *)record;
             line(r->kind, r->start, r->end, r->deviceId, r->contextId, r->streamId, r->correlationId, 0, 0, 0,
-                 r->localMemoryTotal_v2, 0, r->name, 0, 0);
-            printf("%.0f %.0f %u %.0f\n", (double)(uint32_t)r->gridX * (uint32_t)r->gridY * (uint32_t)r->gridZ,
+                 0, 0, r->name, 0, 0);
+            printf("%.0f %.0f %u %.0f %" PRIu64 "\n", (double)(uint32_t)r->gridX * (uint32_t)r->gridY * (uint32_t)r->gridZ,
                    (double)(uint32_t)r->blockX * (uint32_t)r->blockY * (uint32_t)r->blockZ, r->registersPerThread,
-                   (double)(uint32_t)r->staticSharedMemory + (uint32_t)r->dynamicSharedMemory);
+                   (double)(uint32_t)r->staticSharedMemory + (uint32_t)r->dynamicSharedMemory,
+                   r->localMemoryTotal_v2);
             at += sizeof *r;
             break;
         }

@@ -91,11 +91,11 @@ def test_records_of_random_bytes_are_decoded_as_by_the_header(program: Path, tmp
         assert found is not None
         assert [found[column] for column in COLUMNS] == next(left)
         if kind is RecordKind.KERNEL:
-            blocks, threads, registers, shared = next(left)
+            blocks, threads, registers, shared, local = next(left)
             shape = (
                 min(max(threads, 1) - 1, 0x3FF) | min(registers, 0xFF) << 10 | min((shared + 15) // 16, 0x3FFF) << 18
             )
-            assert (found["blocks"], found["shape"]) == (min(blocks, 2**32 - 1), shape)
+            assert (found["blocks"], found["shape"], found["local"]) == (min(blocks, 2**32 - 1), shape, local)
         at += size_of(kind, version)
     assert next(left, None) is None
 

@@ -39,7 +39,7 @@ SS_EXPORTED int ss_decode(const uint8_t *raw, uint32_t version, struct ss_activi
         uint64_t layer = (uint64_t)(uint32_t)kernel->grid_x * (uint32_t)kernel->grid_y;
         activity->blocks = layer > UINT32_MAX ? UINT32_MAX : up_to(layer * (uint32_t)kernel->grid_z, UINT32_MAX);
         activity->shape = shape_of(kernel);
-        activity->bytes = kernel->local;
+        activity->local = kernel->local;
         return 1;
     }
     case SS_KIND_COPY: {

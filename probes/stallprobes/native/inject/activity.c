@@ -246,6 +246,7 @@ static void decode(const uint8_t *raw)
     if (activity.kind == SS_KIND_KERNEL) {
         record.subkind = activity.blocks;
         record.thread = activity.shape;
+        record.bytes = activity.local;
     }
     if (activity.kind == SS_KIND_PEER_COPY) {
         record.device = activity.source_device;

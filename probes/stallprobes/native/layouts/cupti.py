@@ -291,9 +291,8 @@ class CallbackData(ctypes.Structure):
 class Activity(ctypes.Structure):
     """A record of any kind from the decoder; 0 in members that the kind does not have.
 
-    ``name``, ``blocks`` and ``shape`` (as in a watch file) belong to a kernel, whose ``bytes`` are ``local`` of
-    KernelRecord. ``source_device`` and ``target_device`` belong to a peer copy, ``thread`` to a driver call or to an
-    overhead with a thread.
+    ``name``, ``blocks``, ``shape`` (as in a watch file) and ``local`` (as in KernelRecord) belong to a kernel,
+    ``source_device`` and ``target_device`` to a peer copy, ``thread`` to a driver call or to an overhead with a thread.
     """
 
     kind: UInt32
@@ -301,6 +300,7 @@ class Activity(ctypes.Structure):
     start: UInt64
     end: UInt64
     bytes: UInt64
+    local: UInt64
     name: Annotated[int, ctypes.c_uint64, Pointer("const char")]
     correlation: UInt32
     device: UInt32

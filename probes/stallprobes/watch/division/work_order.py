@@ -21,8 +21,6 @@ _STARTS_NS = 10_000
 _MOST_HELD = 4096
 # Smallest number of operations in a slice of time of which a replay says when they end, if there are as many.
 _LEAST_KNOWN = 256
-
-
 # Longest time (ns) of operations together, and of a slice, that is replayed.
 _LONGEST_NS = 2**60
 

@@ -78,6 +78,9 @@ class KernelLaunches:
         numbers: dict[str, list[int]] = {}
         for number, name in self._names.items():
             numbers.setdefault(names.get(name, ""), []).append(number)
+        least: dict[int, int] = {}
+        for device, _, local in self._shapes.values():
+            least[device] = min(local, least.get(device, local))
         found = []
         for kernel in kernels:
             own = numbers.get(kernel.name, []) if kernel.name else []
@@ -93,8 +96,7 @@ class KernelLaunches:
             shape = next((self._shapes[number] for number in own if number in self._shapes), None)
             if shape is not None:
                 device, block, local = shape
-                least = min(local for other, _, local in self._shapes.values() if other == device)
-                kernel = _shaped(kernel, block, local - least, limits)
+                kernel = _shaped(kernel, block, local - least[device], limits)
             found.append(kernel)
         return tuple(found)
 
