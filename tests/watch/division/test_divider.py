@@ -509,6 +509,36 @@ def test_records_that_come_late_leave_no_verdict_unless_other_work_ran_meanwhile
     assert (found.sequences[0].late_ns > 0) is not covered
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_until_there_is_any_record_time_is_divided_up_to_the_first_launch(recorded: bool) -> None:
+    """As with a GPU that is never idle, of whose work CUPTI returned nothing for 3.2 s (H200, CUPTI 13.5)."""
+    calls = [Call(LAUNCH, each, each + 1, 1, ((each + 1, each + 3, KERNEL),)) for each in range(12, 52, 2)]
+    windows = np.zeros(1, dtype_of(Window))
+    windows["began_ns"] = windows["settled_ns"] = BASE_NS
+    windows["records"] = recorded
+    divider, done = ProcessDivider(), []
+    made = readings(calls, [25.0, 40.0, 52.0, 60.0], windows=RecordWindows.of(windows))
+    for number, (read, records, batch, now) in enumerate(made):
+        rows = np.concatenate([each.rows for _, each, _, _ in made]) if number == 2 and recorded else records.rows[:0]
+        divider.feed(read, replace(records, rows=rows), batch, now)
+        done.append(divider.done_ns)
+    assert done[:2] == ([at(12)] * 2 if recorded else [at(25) - LAG_NS, at(40) - LAG_NS])
+    found = divider.division()
+    assert (found is not None) is recorded
+    if found is not None:
+        assert (found.sequences[0].late_ns, found.sequences[0].verdict) == (0, Bound.GPU)
+
+
+def test_a_first_launch_without_a_record_is_not_waited_for_for_ever() -> None:
+    calls = [Call(LAUNCH, 12, 13, 1, ())]
+    divider, done = ProcessDivider(), []
+    for reading in readings(calls, [50.0, 100.0, 134.0]):
+        divider.feed(*reading)
+        done.append(divider.done_ns)
+    assert done == [at(12), at(12), at(134) - LAG_NS]
+    assert at(134) - LAG_NS > at(12) + MAX_OPEN_GAP_NS
+
+
 def test_a_thread_with_two_gpus_has_a_division_of_each() -> None:
     calls = [Call(LAUNCH, 1, 2, 1, ((2, 22, KERNEL),)), Call(LAUNCH, 3, 4, 1, ((4, 14, KERNEL),))]
     ((read, records, batch, now),) = readings(calls, [22])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.dtypes import dtype_of
-from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.native.layouts.cupti import GPU_WORK, RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, DriverFunction, function_of
 from stallprobes.native.layouts.watch_file import LossKind, WatchRecord
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, of_kinds, rows_at, rows_where
@@ -230,6 +230,9 @@ class ProcessDivider:
         self._lost = NO_SPANS
         self._done_ns = self._fed_ns = 0
         self._settled_ns: int | None = None
+        # Whether any GPU work is known; before, the begin of the first launch whose record must come.
+        self._has_work = False
+        self._awaited_ns = FOREVER
         self._switches = 0
         self._placed: set[int] = set()
         self._cpu: CpuSamples = NO_SAMPLES
@@ -308,7 +311,7 @@ class ProcessDivider:
         self._kernel_names.update(records.names)
         self._functions.update(calls.functions)
         self._note_start_up(self._start_up, process, records.rows, calls)
-        until = (process.ended_ns or now_ns) if ended else now_ns - LAG_NS
+        until = (process.ended_ns or now_ns) if ended else self._known_until(process, records.rows, calls, now_ns)
         if process.state is ProcessState.YIELDED:
             # Nothing is recorded from then on.
             ended = self._ended = True
@@ -415,6 +418,26 @@ class ProcessDivider:
             self._kernels |= new
 
     # Slices.
+
+    def _known_until(self, process: WatchedProcess, records: NDArray[Any], calls: CallBatch, now_ns: int) -> int:
+        """The time until which all records of work are known.
+
+        CUPTI may return no buffer for seconds while the GPU is never idle. As long as no work is known, the first
+        launch with a record shows that work is missing; afterwards the gap behind the last known work shows it
+        (``_closed_until``).
+        """
+        until = now_ns - LAG_NS
+        self._has_work = self._has_work or bool(of_kinds(records, *GPU_WORK).any())
+        if self._has_work:
+            return until
+        if self._awaited_ns == FOREVER:
+            launching = by_number(calls.functions, _launches)[calls.rows["function"]] != 0
+            begins = np.sort(column(calls.rows, "began_ns").compress(launching))
+            awaited = begins.compress(recorded(process).contain_ascending(begins))
+            self._awaited_ns = int(awaited[0]) if len(awaited) else FOREVER
+        if until - self._awaited_ns > MAX_OPEN_GAP_NS:
+            return until
+        return max(min(until, self._awaited_ns), self._done_ns)
 
     def _divide(
         self, process: WatchedProcess, until: int, now_ns: int, engine_use: EngineUse, beside: Iterable[float]
