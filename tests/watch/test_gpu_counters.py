@@ -10,12 +10,12 @@ import pytest
 
 from factories.watch_moments import findings
 from stallprobes.machine import gpm
-from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
+from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot, TelemetryState
 from stallprobes.watch import gpu_notes
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchedGpu
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.limits import Limit
-from stallprobes.watch.division.parts import Bound
+from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import PhaseDivision, ProcessDivision
 from stallprobes.watch.gpu_counters import GpuCounters
 from stallprobes.watch.limit_text import limit_label, limit_text
@@ -140,7 +140,46 @@ def test_traces_have_the_counters_of_each_second(counters: GpuCounters) -> None:
     assert counters.tracks(30 * SECOND, 40 * SECOND) == ()
 
 
-def test_a_gpu_without_counters_says_nothing() -> None:
+def test_counters_that_lack_most_of_the_work_are_said_to_lack_it(
+    counters: GpuCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another tool may have them. Kernels run all the time here, and for 49 or 51 % of it by the counters."""
+    made = process()
+    sequence = made.sequences[0].changed(covered_ns=SECOND, parts={Part.KERNELS: SECOND})
+    for graphics, lacks in ((49.0, True), (51.0, False)):
+        monkeypatch.setitem(COUNTERS, "graphics", graphics)
+        fresh = GpuCounters()
+        note_20_s(fresh)
+        (found,) = fresh.noted([made.changed(sequences=(sequence,))], GPUS)
+        assert (found.sequences[0].limit is None) is lacks
+        assert ("another tool" in limit_text(found.sequences[0])) is lacks
+
+
+@pytest.mark.parametrize("state", ["live", "unavailable"])
+def test_nvml_says_why_a_gpu_has_no_counters(monkeypatch: pytest.MonkeyPatch, state: TelemetryState) -> None:
+    """A GPU before Hopper, and one that NVML does not find by its UUID, as a MIG device."""
+    why = TelemetryReading(None, SECOND, gpm.UNSUPPORTED)
+
+    def snapshot(self: FakeTelemetry) -> TelemetrySnapshot:
+        readings = MappingProxyType(dict.fromkeys(COUNTERS, why))
+        return TelemetrySnapshot(
+            self.uuid, SECOND, state, gpm.UNSUPPORTED if state == "unavailable" else None, readings
+        )
+
+    monkeypatch.setattr(gpu_notes, "Telemetry", FakeTelemetry)
+    monkeypatch.setattr(FakeTelemetry, "snapshot", snapshot)
+    made = GpuCounters()
+    made.look(["b"])
+    if state == "live":
+        FakeTelemetry.running[-1].on_values()
+    made.look(["b"])
+    made.look(())
+    (sequence,) = made.noted([process()], GPUS)[0].sequences
+    assert sequence.limit is None
+    assert limit_text(sequence) == f"What limits its kernels is not known. NVML's counters: {gpm.UNSUPPORTED}."
+
+
+def test_counters_that_were_not_read_say_nothing() -> None:
     (found,) = GpuCounters().noted([process()], GPUS)
     (sequence,) = found.sequences
     assert (sequence.limit, limit_text(sequence), limit_label(sequence)) == (None, "", "")

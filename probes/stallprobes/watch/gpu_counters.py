@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from stallprobes.machine import gpm, gpu_reach
 from stallprobes.machine.gpu_reach import Known
@@ -10,7 +10,7 @@ from stallprobes.machine.telemetry import TelemetryField, TelemetryReading
 from stallprobes.traces.counters import LIMIT_COUNTERS
 from stallprobes.traces.trace import CounterSample, CounterTrack
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchedGpu
-from stallprobes.watch.division.limits import Limit, limit_of
+from stallprobes.watch.division.limits import GRAPHICS, Limit, limit_of
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.gpu_notes import PERIOD_S, GpuNotes, Note
 from stallprobes.watch.gpu_sharers import is_shared, share_a_gpu
@@ -20,6 +20,10 @@ from stallprobes.watch.lines.result import ProgramSequence
 # computes, and the same as a part of its own work. NVML's time has the gaps between short kernels, too. Between the two
 # the counters may be those of others, and the limit is not known.
 _MOST_OF_OTHERS, _MOST_PART = 0.1, 0.5
+# Smallest share of the time in which kernels run, and the largest part of it that the counters may lack: beyond it they
+# are not those of the kernels.
+_LEAST_MISSING, _MOST_MISSING = 0.3, 0.5
+_NOT_COUNTED = "they lack most of its work, as if another tool had them (DCGM, a profiler)"
 # Time (ns) that a note is of.
 _PERIOD_NS = round(PERIOD_S * 1e9)
 # The values of the counters (percentages, and MiB/s) of the second before.
@@ -77,6 +81,8 @@ class GpuCounters(GpuNotes[_Sample]):
         others = (other for other in every if other is not process)
         is_alone = not is_shared(process) and not any(share_a_gpu(process, other) for other in others)
         limit = limit_of(samples, reach.get(uuid, {}), copies=copies, is_alone=is_alone)
+        if why := self._why_nothing(uuid, samples, sequence):
+            return sequence.changed(limit=None, no_limit=why)
         own = self._own_work(process, device)
         if limit is not None and limit.limit is not Limit.SHARED:
             if limit.graphics > own + _MOST_OF_OTHERS:
@@ -84,6 +90,16 @@ class GpuCounters(GpuNotes[_Sample]):
             elif limit.graphics > own * (1 + _MOST_PART):
                 limit = limit.changed(limit=Limit.UNKNOWN, units=())
         return sequence.changed(limit=limit)
+
+    def _why_nothing(self, uuid: str, samples: Sequence[_Sample], sequence: ProgramSequence) -> str:
+        """Why the counters of a GPU say nothing of a sequence's kernels; "" if they do."""
+        kernels, used = (
+            sequence.share(Part.KERNELS),
+            [each for sample in samples if (each := sample[GRAPHICS]) is not None],
+        )
+        if not used or len(sequence.phases) > 1 or kernels < _LEAST_MISSING:
+            return self.why(uuid)
+        return _NOT_COUNTED if sum(used) / len(used) / 100 < kernels * (1 - _MOST_MISSING) else ""
 
     @staticmethod
     def _own_work(process: ProcessFindings, device: int) -> float:

@@ -43,6 +43,7 @@ class GpuNotes(Generic[_Value]):
         self._telemetry: dict[str, Telemetry] = {}
         self._notes: dict[str, list[Note[_Value]]] = {}
         self._step_ns: dict[str, int] = {}
+        self._why: dict[str, str] = {}
         # A GPU can have two reading threads.
         self._adding = threading.Lock()
 
@@ -51,6 +52,9 @@ class GpuNotes(Generic[_Value]):
         wanted = set(uuids)
         for uuid in self._telemetry.keys() - wanted:
             self._telemetry.pop(uuid).stop()
+        for uuid, telemetry in self._telemetry.items():
+            if uuid not in self._notes and (snapshot := telemetry.snapshot()).state == "unavailable":
+                self._why[uuid] = snapshot.why or ""
         for uuid in wanted - self._telemetry.keys():
             made = Telemetry(f"GPU-{uuid}", fields=self._fields(), on_values=partial(self._note, uuid))
             self._telemetry[uuid] = made
@@ -59,6 +63,10 @@ class GpuNotes(Generic[_Value]):
     def of(self, uuid: str) -> list[Note[_Value]]:
         """The notes of a GPU, the oldest first."""
         return self._notes.get(uuid, [])
+
+    def why(self, uuid: str) -> str:
+        """Why there are no notes of a GPU, as NVML says; "" if there are some, or if it has not answered yet."""
+        return "" if self.of(uuid) else self._why.get(uuid, "")
 
     def between(self, uuid: str, begin_ns: int, end_ns: int) -> list[Note[_Value]]:
         """The notes of a GPU from one time to another, the oldest first."""
@@ -74,8 +82,11 @@ class GpuNotes(Generic[_Value]):
         if telemetry is None:
             return
         with self._adding:
-            note = self._note_of(telemetry.snapshot().readings)
-            if note is not None:
+            readings = telemetry.snapshot().readings
+            note = self._note_of(readings)
+            if note is None:
+                self._why[uuid] = next((reading.why for reading in readings.values() if reading.why), "")
+            else:
                 self._add(uuid, note)
 
     def _add(self, uuid: str, note: Note[_Value]) -> None:

@@ -39,9 +39,12 @@ _LEAST_USE = 0.05
 def limit_text(sequence: SequenceDivision) -> str:
     """What limits its kernels: ``Its kernels are limited by the tensor cores (in use while they run: tensor cores 93 %;
     …).``; "" if NVML's counters were not read."""
-    limit = sequence.limit if isinstance(sequence, ProgramSequence) else None
-    if limit is None:
+    if not isinstance(sequence, ProgramSequence):
         return ""
+    limit = sequence.limit
+    if limit is None:
+        why = sequence.no_limit
+        return f"What limits its kernels is not known. NVML's counters: {why}." if why else ""
     sms = f"{percent(limit.sm_active)} of the multiprocessors have work"
     by = f"NVML's counters of the whole GPU, {limit.samples} s, {_BASES[limit.basis]}"
     match limit.limit:

@@ -175,6 +175,8 @@ class ProgramSequence(SequenceDivision, kw_only=True):
     """Tasks of libraries beside the program's own work, the one that costs most first."""
     limit: KernelLimit | None = None
     """What limits its kernels, by NVML's counters of its GPU; null without such counters, or kernels."""
+    no_limit: String = ""
+    """Why these counters say nothing; empty if they do, and where that is not known."""
     ranks: SequenceRanks | None = None
     """Null where it has no kernels of NCCL."""
     sentence: Sentence = UNSET
