@@ -60,7 +60,8 @@ def side_text(side: RunsSide) -> str:
     command = cut_columns(
         shlex.join(side.command) if len(side.command) > 1 else "".join(side.command), _LONGEST_COMMAND
     )
-    return " · ".join(text for text in (command, plural(side.runs, "run"), when, bound_text(side)) if text)
+    runs = plural(side.runs, "run") if side.runs else "no run that can be compared"
+    return " · ".join(text for text in (command, runs, when, bound_text(side)) if text)
 
 
 def _bars(out: TextWriter, result: RunsComparison) -> None:
