@@ -188,6 +188,10 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         if share <= MOST_UNKNOWN and sequence.divided and sequence.vague:
             long = "longer" if sequence.needed_ns is None else f"for {_about(sequence.needed_ns)} or longer"
             return f"{short}: {_too_little(sequence.recorded)}. Watch it {long}, or with --cost 100.", f"{short}."
+        late = min(sequence.late_ns / max(sequence.covered_ns, 1), 1.0)
+        if late > max(share, MOST_UNKNOWN):
+            why = f"CUPTI returned the records of {percent(late)} of its time too late, as it may while the GPU is never idle"
+            return f"{short}: {why}.", f"{short}."
         why = f"{percent(share)} of its time" if share > MOST_UNKNOWN else "too much"
         return f"{short}: {why} was not recorded.", f"{short}."
     when, others = _phases(sequence, process.ended)

@@ -278,6 +278,11 @@ def test_the_verdict_names_threads_reason_and_what_is_close_to_it() -> None:
     assert verdict_text(unknown, process_of(unknown)) == (
         "What bounds MainThread is not known: 10 % of its time was not recorded."
     )
+    late = sequence(late_ns=2 * SECOND, verdict=Bound.UNKNOWN)
+    assert verdict_text(late, process_of(late)) == (
+        "What bounds MainThread is not known: CUPTI returned the records of 20 % of its time too late, as it may while "
+        "the GPU is never idle."
+    )
 
 
 @pytest.mark.parametrize(
