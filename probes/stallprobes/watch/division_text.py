@@ -190,8 +190,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
             return f"{short}: {_too_little(sequence.recorded)}. Watch it {long}, or with --cost 100.", f"{short}."
         late = min(sequence.late_ns / max(sequence.covered_ns, 1), 1.0)
         if late > max(share, MOST_UNKNOWN):
-            why = f"CUPTI returned the records of {percent(late)} of its time too late, as it may while the GPU is never idle"
-            return f"{short}: {why}.", f"{short}."
+            why = f"CUPTI returned the records of {percent(late)} of its time too late"
+            return f"{short}: {why}, as it may while the GPU is never idle.", f"{short}."
         why = f"{percent(share)} of its time" if share > MOST_UNKNOWN else "too much"
         return f"{short}: {why} was not recorded.", f"{short}."
     when, others = _phases(sequence, process.ended)

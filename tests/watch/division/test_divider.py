@@ -22,6 +22,7 @@ from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.native.layouts.watch_file import COLLECTED, LossKind, WatchRecord, Window
 from stallprobes.records.rows import DRIVER_CALL
 from stallprobes.watch import analysis
+from stallprobes.watch.division import divider as divider_module
 from stallprobes.watch.division.binned_sums import since
 from stallprobes.watch.division.divider import LAG_NS, MAX_OPEN_GAP_NS, MOST_SEQUENCES, ProcessDivider
 from stallprobes.watch.division.instants import (
@@ -527,6 +528,16 @@ def test_until_there_is_any_record_time_is_divided_up_to_the_first_launch(record
     assert (found is not None) is recorded
     if found is not None:
         assert (found.sequences[0].late_ns, found.sequences[0].verdict) == (0, Bound.GPU)
+
+
+def test_a_first_launch_without_a_record_is_not_waited_for_with_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divider_module, "_MOST_WAITING", 20)
+    calls = [Call(LAUNCH, each, each + 1, 1, ()) for each in range(12, 62, 2)]
+    divider, done = ProcessDivider(), []
+    for reading in readings(calls, [30.0, 50.0, 60.0]):
+        divider.feed(*reading)
+        done.append(divider.done_ns)
+    assert done == [at(12), at(12), at(60) - LAG_NS]
 
 
 def test_a_first_launch_without_a_record_is_not_waited_for_for_ever() -> None:

@@ -88,6 +88,8 @@ LEAST_SLICE_NS = 900_000_000
 # Longest gap (ns) in a sequence's GPU work whose division waits for the record of the next operation. A longer gap is
 # divided at once. Reason for waiting: an operation that still runs has no record yet, and may have ended the gap.
 MAX_OPEN_GAP_NS = 10_000_000_000
+# Largest number of new calls with which the division waits for the first record. Reason: a call takes some 100 bytes.
+_MOST_WAITING = 1 << 20
 # Largest age (ns) of kept calls and GPU work of other threads, while a gap in a sequence's GPU work is undivided. Older
 # calls and work are dropped, except those of the sequence's own threads. Reason: a gap that is open for longer needs
 # only the sequence's own calls.
@@ -435,7 +437,7 @@ class ProcessDivider:
             begins = np.sort(column(calls.rows, "began_ns").compress(launching))
             awaited = begins.compress(recorded(process).contain_ascending(begins))
             self._awaited_ns = int(awaited[0]) if len(awaited) else FOREVER
-        if until - self._awaited_ns > MAX_OPEN_GAP_NS:
+        if until - self._awaited_ns > MAX_OPEN_GAP_NS or sum(map(len, self._new_calls)) > _MOST_WAITING:
             return until
         return max(min(until, self._awaited_ns), self._done_ns)
 
