@@ -41,7 +41,7 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.cpu_time import NO_SAMPLES
 from stallprobes.watch.division.divider import ProcessDivider
-from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse, unfollowed
+from stallprobes.watch.division.recorded_times import EngineUse, unfollowed
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.lines.kernel_launches import KernelLaunches
@@ -307,11 +307,7 @@ class ProcessAnalysis:
         return self._store.switches
 
     def _engine_use(self) -> EngineUse:
-        tenures = {
-            device: EngineTenures(tenure.contexts, tenure.starts, tenure.ends, tenure.joined)
-            for device, tenure in self._store.tenures(self._ended).items()
-        }
-        return EngineUse(tenures, self._store.switches)
+        return self._store.tenures(self._ended), self._store.switches
 
     @property
     def _has_run_delays(self) -> bool:

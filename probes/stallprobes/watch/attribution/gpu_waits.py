@@ -16,7 +16,7 @@ from stallprobes.traces.delay import LONGEST_CHANGE_NS
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
-from stallprobes.watch.attribution.switch_clock import Tenures
+from stallprobes.watch.division.recorded_times import Tenures
 from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
 from stallprobes.watch.reading.words import Memory
 

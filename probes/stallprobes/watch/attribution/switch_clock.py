@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallprobes.native.layouts.cupti import SwitchOperation
+from stallprobes.watch.division.recorded_times import Tenures
 from stallprobes.watch.intervals import NONE, Int64s, distinct
 
 # Time (ns) from a context switch of the GPU to the start of the work that waited for the switch, measured on an
@@ -107,21 +108,6 @@ class ClockOffset:
 
     offset_ns: int
     gpu_ns: int
-
-
-@dataclass(frozen=True, eq=False)
-class Tenures:
-    """Times in which contexts had the graphics engine of a GPU, in order, on the host's clock.
-
-    Where ``joined`` is set, the switches between a tenure and the one before it are complete, so that nobody of this
-    program had the engine between them. ``unplaced`` switches could not be converted.
-    """
-
-    contexts: Int64s
-    starts: Int64s
-    ends: Int64s
-    joined: np.ndarray[tuple[int], np.dtype[np.bool_]]
-    unplaced: int
 
 
 def waiting_starts(contexts: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:

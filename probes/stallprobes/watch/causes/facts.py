@@ -30,9 +30,9 @@ from stallprobes.watch.attribution.other_threads import CulpritCalls, culprits_o
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.attribution.stream_order import NOTHING_BEHIND, Behind, StreamOrder, rows_behind
-from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause, cause_of_task
 from stallprobes.watch.causes.known_stalls import KnownStalls
+from stallprobes.watch.division.recorded_times import Tenures
 from stallprobes.watch.intervals import GroupedTimes, Int64s, IntervalGroups, int64s
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import SlowDriverCall

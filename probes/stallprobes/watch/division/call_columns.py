@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +23,14 @@ _KINDS, _HOLDS = (
 kind_if_pageable = _KINDS[1]
 
 
-class CallColumns(NamedTuple):
-    """The kind of each call (CallKind), and the task for whose end calls of other threads may wait (HostTask)."""
-
-    kinds: Int64s
-    holds: Int64s
-
-
-def columns_of(rows: Rows, functions: Mapping[int, str]) -> CallColumns:
-    """The columns of ``rows``, which are DRIVER_CALL."""
+def columns_of(rows: Rows, functions: Mapping[int, str]) -> tuple[Int64s, Int64s]:
+    """The kind of each of ``rows``, which are DRIVER_CALL (CallKind), and the task for whose end calls of other threads
+    may wait (HostTask)."""
     kinds, holds = (np.concatenate([by_number(functions, value) for value in values]) for values in (_KINDS, _HOLDS))
     pageable = (rows["source"] == int(MemoryKind.PAGEABLE)) | (rows["target"] == int(MemoryKind.PAGEABLE))
     places = rows["function"] + pageable * (len(kinds) // 2)
     # Without a look at the bounds of each of two numbers.
-    return CallColumns(kinds.take(places), holds.take(places))
+    return kinds.take(places), holds.take(places)
 
 
 def by_number(functions: Mapping[int, str], value: Callable[[DriverFunction], int]) -> Int64s:

@@ -58,14 +58,7 @@ from stallprobes.watch.division.pending import (
     with_overheads,
 )
 from stallprobes.watch.division.phases import divided_phases, growth_of
-from stallprobes.watch.division.recorded_times import (
-    NO_ENGINE_USE,
-    EngineTenures,
-    EngineUse,
-    away,
-    recorded,
-    unfollowed,
-)
+from stallprobes.watch.division.recorded_times import NO_ENGINE_USE, EngineUse, Tenures, away, recorded, unfollowed
 from stallprobes.watch.division.result import DividedProcess, ProcessDivision, SequenceDivision
 from stallprobes.watch.division.sequence_sums import SequenceSums
 from stallprobes.watch.division.sequences import SequenceBook
@@ -440,8 +433,8 @@ class ProcessDivider:
         )
         unknown = begun["returned"] < 0
         self._note_flying(begun, flying)
-        self._switches = engine_use.switches
-        self._placed = {device for device, tenures in engine_use.tenures.items() if len(tenures.contexts)}
+        every_tenure, self._switches = engine_use
+        self._placed = {device for device, tenures in every_tenure.items() if len(tenures.contexts)}
         spans = self._recorded(process, begun, every)
         leaders, devices = self._leaders_of(begun), column(begun, "device")
         work = [column(begun, name) for name in ("start", "end", "thread")]
@@ -459,7 +452,7 @@ class ProcessDivider:
                 rows_where(begun, mine),
                 until,
                 spans,
-                engine_use.tenures.get(device),
+                every_tenure.get(device),
                 _Beside(
                     beside_starts,
                     beside_ends,
@@ -577,7 +570,7 @@ class ProcessDivider:
         rows: Rows,
         until: int,
         spans: Spans,
-        tenures: EngineTenures | None,
+        tenures: Tenures | None,
         beside: _Beside,
     ) -> None:
         sequence = self._sequences[key]
@@ -700,8 +693,8 @@ class ProcessDivider:
         found = divided_phases(phases, divide, begins, self._ended, self._start_up.began_ns)
         growth = None if begins is None or phases else growth_of(begins, times)
         if found is not None:
-            division, times = found.division.changed(phases=found.phases), found.chosen
-            mean_ns = found.phases[0].step_ns
+            described, times = found
+            division, mean_ns = divide(times).changed(phases=described), described[0].step_ns
             step = step.changed(ns=mean_ns, low_ns=mean_ns, high_ns=mean_ns) if step and mean_ns else None
         if step is not None and (found is not None or len(self._process.windows)):
             # Where records are switched, single steps are slow because of that.
