@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,9 +71,7 @@ class GpuWaits:
         return self.front + self.own + self.context + self.process
 
 
-def gpu_waits(
-    calls: CallTable, records: NDArray[Any], work: WorkTable, streams: StreamNumbers, tenures: Mapping[int, Tenures]
-) -> GpuWaits:
+def gpu_waits(calls: CallTable, work: WorkTable, streams: StreamNumbers, tenures: Mapping[int, Tenures]) -> GpuWaits:
     """The waits of ``calls``. ``streams`` are the process's, ``tenures`` are by device."""
     size = len(calls)
     stream, whole = np.full(size, -1, dtype=np.int64), np.full(size, -1, dtype=np.int64)
@@ -84,7 +81,6 @@ def gpu_waits(
     own_stream = np.full(size, -1, dtype=np.int64)
     own_stream[work.last_of_call >= 0] = work.streams[work.last_of_call[work.last_of_call >= 0]]
     pageable, blocking = _copies(calls, work)
-    _stream_of_synchronizations(calls, records, work, stream)
     copies = (calls.waits == Waits.COPY) & blocking
     stream[copies] = own_stream[copies]
     _stream_by_handle(calls, work, streams, own_stream, stream, copies)
@@ -173,15 +169,6 @@ def _copies(calls: CallTable, work: WorkTable) -> tuple[NDArray[np.bool_], NDArr
         pageable[unknown] |= work.rows[end][work.last_of_call[unknown]] == int(MemoryKind.PAGEABLE)
     always = calls.by_function(lambda each: each.kind) == int(CallKind.COPIES)
     return pageable, copies & (pageable | always)
-
-
-def _stream_of_synchronizations(calls: CallTable, records: NDArray[Any], work: WorkTable, stream: Int64s) -> None:
-    """Sets the streams of the calls that wait for one, by CUPTI's record of the call, which older files have."""
-    rows = records[records["kind"] == RecordKind.SYNCHRONIZATION]
-    places = calls.places_of(int64s(rows["correlation"]))
-    for at, context, number in zip(places.tolist(), rows["context"].tolist(), rows["stream"].tolist(), strict=True):
-        if at >= 0 and calls.waits[at] == Waits.STREAM:
-            stream[at] = work.stream_numbers.get((context, number), -1)
 
 
 def _stream_by_handle(

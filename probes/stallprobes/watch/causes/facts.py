@@ -143,7 +143,7 @@ class Facts:
     def waits(self) -> GpuWaits:
         """Waits of each call on the GPU."""
         recorded = self.recorded
-        return gpu_waits(self.calls, recorded.records, self.work, recorded.streams, recorded.tenures)
+        return gpu_waits(self.calls, self.work, recorded.streams, recorded.tenures)
 
     @cached_property
     def evidence(self) -> EvidenceReader:
