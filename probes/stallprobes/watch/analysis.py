@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -24,17 +24,15 @@ from stallprobes.watch.attribution.findings import (
     united,
 )
 from stallprobes.watch.attribution.gpu_waits import WAKE_UP_NS
-from stallprobes.watch.attribution.held_streams import may_hold_streams
 from stallprobes.watch.attribution.other_processes import OthersWork, OtherWork, nobody
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
-from stallprobes.watch.attribution.stream_order import StreamOrder
+from stallprobes.watch.attribution.stream_order import StreamOrder, may_hold_streams
 from stallprobes.watch.attribution.wait_cause import WaitCause
-from stallprobes.watch.call_sites import SiteSums
-from stallprobes.watch.call_sums import CallSums, KeptCalls
-from stallprobes.watch.causes.attribute import attribute
+from stallprobes.watch.call_sums import CallSums, SiteSums
 from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.causes.known_stalls import KnownStalls
+from stallprobes.watch.causes.order import attribute
 from stallprobes.watch.causes.other_threads import calls_in_flight
 from stallprobes.watch.cost import cost_of
 from stallprobes.watch.division.binned_sums import Figure
@@ -424,17 +422,19 @@ def _unkept_ns(histogram: Histogram, slow_ns: int, median_ns: int, unkept: int, 
     return max(int(histogram.counts[first:] @ excess) - kept_ns, 0)
 
 
-def _row(function: str, figures: CallFigures, slow_ns: int, kept: KeptCalls) -> CallRow:
-    """The row of ``function`` in a thread; its calls are slow from ``slow_ns`` on."""
+def _row(function: str, figures: CallFigures, slow_ns: int, kept: Sequence[int]) -> CallRow:
+    """The row of ``function`` in a thread; its calls are slow from ``slow_ns`` on, and
+    ``kept`` as ``CallSums`` has them."""
     median_ns = usual_ns(figures.total, slow_ns)
-    unkept = max(figures.slow - kept.calls, 0)
-    rest_ns = _unkept_ns(figures.total, slow_ns, median_ns, unkept, kept.excess_ns)
+    calls, excess_ns, lost_ns = kept
+    unkept = max(figures.slow - calls, 0)
+    rest_ns = _unkept_ns(figures.total, slow_ns, median_ns, unkept, excess_ns)
     return CallRow(
         **attributes(figures, CallFigures),
         function=function,
         family=family_of(function),
         median_ns=median_ns,
-        lost_ns=kept.lost_ns + rest_ns,
+        lost_ns=lost_ns + rest_ns,
         unkept=unkept,
         unkept_ns=rest_ns,
     )

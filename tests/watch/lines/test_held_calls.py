@@ -15,7 +15,7 @@ from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.line_text import holding_calls, holding_text, remedy_text
-from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp, Holder
+from stallprobes.watch.lines.held_calls import FunctionCalls, HeldCalls, HeldSum, HeldUp
 from stallprobes.watch.lines.lines import lines_of
 from stallprobes.watch.lines.logged_calls import LoggedCalls
 from stallprobes.watch.lines.result import HoldingCalls, LineTime, ProgramLine, ProgramSequence
@@ -63,7 +63,7 @@ def frees(begins: tuple[float, ...], us: float = 190) -> list[SlowDriverCall]:
 def test_launches_that_are_as_long_as_the_free_beside_them_are_held_up() -> None:
     at = (10_000.0, 30_000.0, 50_000.0, 70_000.0)
     held = found([*launches(MAIN, tuple(one + 5 for one in at)), *launches(OTHER), *frees((*at, 90_000))])
-    assert held == {HeldUp(Holder(THIRD, 5), MAIN, 1): HeldSum(4, 4 * 185_000)}
+    assert held == {(FunctionCalls(THIRD, 5), FunctionCalls(MAIN, 1)): HeldSum(4, 4 * 185_000)}
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from stallprobes.errors import WatchError
 from stallprobes.machine.gpus import shares_gpu
 from stallprobes.native.layouts.attaching import ControlState
 from stallprobes.native.layouts.watch_file import WatchState
-from stallprobes.watch.attaching.access import TargetAccess
 from stallprobes.watch.attaching.control import Control
+from stallprobes.watch.attaching.helper import TargetAccess
 from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.loading import ATTACHER_S, Loaded
 from stallprobes.watch.attaching.refusals import ended_meanwhile, refusal

@@ -27,7 +27,7 @@ from typing import Any
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
 from stallprobes.watch.attaching import messages
-from stallprobes.watch.attaching.access import native_programs
+from stallprobes.watch.attaching.access import OwnAccess, native_programs
 from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.loading import ATTACHER_S, Loaded
 from stallprobes.watch.attaching.rights import Identity
@@ -216,6 +216,10 @@ class TargetHelper:
         )
         self._process.kill()
         return WatchError(self.problem)
+
+
+# What is done with a process. All of it raises WatchError where the way to the process is lost.
+TargetAccess = OwnAccess | TargetHelper
 
 
 @cache

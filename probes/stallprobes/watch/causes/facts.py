@@ -21,10 +21,10 @@ from stallprobes.watch.attribution.gpu_waits import (
     GpuWaits,
     Neighbours,
     gpu_waits,
+    held_streams,
     neighbours,
 )
 from stallprobes.watch.attribution.gpu_work import WorkTable
-from stallprobes.watch.attribution.held_streams import held_streams
 from stallprobes.watch.attribution.other_processes import OthersWork, nobody
 from stallprobes.watch.attribution.other_threads import CulpritCalls, culprits_of
 from stallprobes.watch.attribution.slow_calls import CallTable

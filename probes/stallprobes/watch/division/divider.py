@@ -677,7 +677,7 @@ class ProcessDivider:
             left={each for each in sequence.threads if self._book.knows(each) and self._book.leader(each) != leader},
             possible_ns=lambda times: max(
                 (self._outside.possible_ns(each, times) for each in sequence.threads),
-                key=lambda waits: waits.spins + waits.sleeps,
+                key=lambda waits: waits[0] + waits[1],
                 default=NO_WAITS,
             ),
             missing_ns=missing_ns,

@@ -15,9 +15,8 @@ from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallKind, HostTask
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, rows_at, rows_where
-from stallprobes.watch.division.call_columns import by_number, columns_of
+from stallprobes.watch.division.call_columns import by_number, columns_of, polls_of
 from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Flags, Spans
-from stallprobes.watch.division.polls import Polls
 from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s, numbered
 from stallprobes.watch.reading.process import CallBatch
 
@@ -76,11 +75,11 @@ class LoggedCalls:
         """Outermost calls of a batch."""
         rows = batch.rows
         rows = rows_where(rows, (rows["flags"] & int(CallFlag.NESTED)) == 0)
-        runs, begins = Polls.of(rows, batch.functions), np.array(rows["began_ns"], dtype=np.int64)
+        (first, last, kept), begins = polls_of(rows, batch.functions), np.array(rows["began_ns"], dtype=np.int64)
         polls = np.zeros(len(rows), dtype=np.bool_)
-        if len(runs.last):
-            begins[runs.last], polls[runs.last] = begins[runs.first], True
-            rows, begins, polls = rows_where(rows, runs.kept), begins[runs.kept], polls[runs.kept]
+        if len(last):
+            begins[last], polls[last] = begins[first], True
+            rows, begins, polls = rows_where(rows, kept), begins[kept], polls[kept]
         names = "returned_ns", "function", "thread", "context"
         ends, functions, threads, contexts = (np.ascontiguousarray(rows[name], dtype=np.int64) for name in names)
         kinds, holds = columns_of(rows, batch.functions)
