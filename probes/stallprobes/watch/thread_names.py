@@ -21,6 +21,7 @@ from pathlib import Path
 
 from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
+from stallprobes.watch.reading.proc_files import content
 from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
 
 # Name of the thread with which a process began.
@@ -105,13 +106,8 @@ class ThreadNames:
         self._certain = {key: name for key, name in self._certain.items() if key in keys}
         for thread in self.nameless(process, or_default=True):
             folder = folder_of(process.pid, thread.id)
-            try:
-                name = (folder / "comm").read_bytes() if folder is not None else b""
-            except OSError:
-                continue
-            if not name:
-                continue
-            self._system[_key(thread)] = printable(name.rstrip(b"\n").decode("utf-8", "replace"))
+            if name := content(folder / "comm") if folder is not None else b"":
+                self._system[_key(thread)] = printable(name.rstrip(b"\n").decode("utf-8", "replace"))
 
     def nameless(self, process: WatchedProcess, or_default: bool = False) -> tuple[WatchedThread, ...]:
         """The threads of ``process`` that run and have no name of the system's own, or one that Python made."""

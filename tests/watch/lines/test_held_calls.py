@@ -14,6 +14,7 @@ from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.line_text import holding_calls, holding_text, remedy_text
 from stallprobes.watch.lines.held_calls import FunctionCalls, HeldCalls, HeldSum, HeldUp
 from stallprobes.watch.lines.lines import lines_of
@@ -27,7 +28,7 @@ from stallscope.report.watch_text import show_watch
 CLEANER = line_stack(10, "cleaner", "/home/me/server.py")
 
 
-class Apart:
+class Apart(ProcessDivider):
     """Each thread is a sequence of its own."""
 
     def leader(self, thread: int) -> int:
