@@ -15,8 +15,9 @@ from stallprobes.traces.delay import LONGEST_CHANGE_NS
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
+from stallprobes.watch.division.instants import CoveredTime, Spans
 from stallprobes.watch.division.recorded_times import Tenures
-from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
+from stallprobes.watch.intervals import Int64s, distinct, distinct_pairs, expanded, int64s
 from stallprobes.watch.reading.words import Memory
 
 # Smallest share of a slow call's excess that GPU work, or an overhead of the driver, must cover to be the cause of the
@@ -221,9 +222,7 @@ def _add_staged_work(calls: CallTable, work: WorkTable, waits: GpuWaits) -> None
         waits.until[at] = max(until, int(waits.until[at]))
         own = work.streams == waits.stream[at] if waits.stream[at] >= 0 else work.contexts == waits.whole[at]
         every = np.union1d(rows, np.flatnonzero(own & (work.ends > calls.begins[at]) & (work.starts < until)))
-        zeros = np.zeros(len(every), dtype=np.int64)
-        whole = IntervalGroups(zeros, work.starts[every], work.ends[every])
-        covered = whole.covered(zeros[:1], calls.begins[at : at + 1], waits.until[at : at + 1])
+        covered = work.covered(every, calls.begins[at : at + 1], waits.until[at : at + 1])
         rest = int(covered[0]) - int(waits.context[at]) - int(waits.process[at])
         if rest > 2 * int(waits.front[at]):
             waits.by_staging.add(at)
@@ -326,8 +325,7 @@ def _add_of_scope(
 def _covered(parts: Mapping[str, tuple[Int64s, Int64s]], names: Sequence[str], begins: Int64s, ends: Int64s) -> Int64s:
     starts = np.concatenate([parts[name][0] for name in names])
     stops = np.concatenate([parts[name][1] for name in names])
-    zeros = np.zeros(len(starts), dtype=np.int64)
-    return IntervalGroups(zeros, starts, stops).covered(np.zeros(len(begins), dtype=np.int64), begins, ends)
+    return CoveredTime(Spans.united(starts, stops)).during(begins, ends)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ from stallprobes.watch.attribution.stream_order import NOTHING_BEHIND, Behind, S
 from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause, cause_of_task
 from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.division.recorded_times import Tenures
-from stallprobes.watch.intervals import GroupedTimes, Int64s, IntervalGroups, int64s
+from stallprobes.watch.intervals import GroupedTimes, Int64s, int64s
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
@@ -154,9 +154,7 @@ class Facts:
     @cached_property
     def busy(self) -> Int64s:
         """Time (ns) of each call in which the GPU worked, for any context."""
-        groups = np.zeros(len(self.work), dtype=np.int64)
-        every = IntervalGroups(groups, self.work.starts, self.work.ends)
-        return every.covered(np.zeros(len(self.calls), dtype=np.int64), self.calls.begins, self.calls.ends)
+        return self.work.covered(slice(None), self.calls.begins, self.calls.ends)
 
     @cached_property
     def sizes(self) -> Int64s:
@@ -273,9 +271,7 @@ class Facts:
         rows = rows_behind(behind, work.stream_numbers, work.streams, work.orders, calls.order_of)
         begin, end = calls.begins[at : at + 1], calls.ends[at : at + 1]
         rows = rows[(work.ends[rows] > begin) & (work.starts[rows] < end)]
-        groups = np.zeros(len(rows), dtype=np.int64)
-        covered = IntervalGroups(groups, work.starts[rows], work.ends[rows]).covered(int64s([0]), begin, end)
-        return rows, int(covered[0])
+        return rows, int(work.covered(rows, begin, end)[0])
 
     @cached_property
     def holds(self) -> Int64s:

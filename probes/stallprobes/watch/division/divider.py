@@ -375,7 +375,7 @@ class ProcessDivider:
     def _note_start_up(
         self, start_up: StartUp, process: WatchedProcess, records: NDArray[Any], calls: CallBatch
     ) -> None:
-        if start_up.is_over(self._done_ns) or start_up.is_settled(self._done_ns):
+        if start_up.is_settled(self._done_ns):
             return
         outermost = calls_of(calls.rows, calls.functions)
         start_up.note_calls(outermost["begin"], outermost["end"], outermost["kind"])
@@ -776,7 +776,7 @@ def _late(rows: Rows, begin_ns: int) -> tuple[Int64s, Int64s]:
         return NONE, NONE
     new = Spans.united(starts[late], ends[late])
     covered = CoveredTime(Spans.united(starts[rows["seen"]], ends[rows["seen"]]))
-    return new.begins, new.ends - new.begins - (covered.before(new.ends) - covered.before(new.begins))
+    return new.begins, new.ends - new.begins - covered.during(*new)
 
 
 def _work_of(rows: Rows) -> Operations:

@@ -190,8 +190,7 @@ class SequenceSums:
 
     def _add_others(self, begins: Int64s, ends: Int64s, others: Mapping[int, Spans]) -> None:
         for thread, spans in others.items():
-            covered = CoveredTime(spans)
-            ns = covered.before(ends) - covered.before(begins)
+            ns = CoveredTime(spans).during(begins, ends)
             add_at(self._others.setdefault(thread, BinnedSums(self._sums.origin_ns, columns=1)), begins, 0, ns)
 
     def advance(self, rows: Rows, until: int) -> None:

@@ -163,7 +163,7 @@ class CallLog:
             if leader in self._working:
                 waits = is_waiting(kinds)
                 works = self._working[leader]
-                inside[waits] -= works.before(ends[waits]) - works.before(begins[waits])
+                inside[waits] -= works.during(begins[waits], ends[waits])
             last = np.maximum.accumulate(np.append(self._last[leader], ends))[:-1]
             last = np.maximum(last, self._followed_since(begins))
             gaps = np.where(self._is_first(leader, begins), np.maximum(begins - last, 0), 0)
@@ -270,5 +270,4 @@ class CallLog:
         if working is None:
             return times
         since = np.minimum(np.maximum(since, self._before_ns), at)
-        covered = working.before(at) - working.before(since)
-        return int64s(times * (1 - covered / np.maximum(at - since, 1)))
+        return int64s(times * (1 - working.during(since, at) / np.maximum(at - since, 1)))
