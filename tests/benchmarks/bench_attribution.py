@@ -23,8 +23,8 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import MemoryKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.watch.attribution.record_store import RecordStore
-from stallprobes.watch.causes.attribute import attribute
 from stallprobes.watch.causes.facts import Recorded
+from stallprobes.watch.causes.order import attribute
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
 LIMIT_S = 20.0

@@ -129,8 +129,7 @@ def start_attacher(
     """The attacher that loads a library into a process."""
     target = Target(pid)
     with ProcessImage.of(pid) as image, open(stand_in.folder / library, "rb") as file:
-        found = find_functions(target, image)
-        addresses = [f"{address:x}" for address in (found.syscall, found.sigreturn, *found.functions)]
+        addresses = [f"{address:x}" for address in find_functions(target, image)]
         kept = (file.fileno(), image.memory, image.descriptor)
         return subprocess.Popen(
             [str(stand_in.folder / ATTACHER), str(pid), *addresses, *map(str, kept),

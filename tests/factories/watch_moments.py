@@ -32,6 +32,7 @@ from stallprobes.watch.live.live_view import LiveRows, WatchedProgram, WatchMome
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
 from stallprobes.watch.live.trace_history import TriggeringCall, WatchTraceHistory
 from stallprobes.watch.reading.process import (
+    NO_SAMPLES_OF_TIME,
     CallBatch,
     ClockPair,
     RecordBatch,
@@ -115,7 +116,7 @@ def findings(seconds: int, *, ended: bool = False, sampled: bool = True) -> Watc
         stacks=STACKS,
         calls=calls(seconds, watched),
         ended=ended,
-        samples=samples(seconds) if sampled else None,
+        samples=samples(seconds) if sampled else NO_SAMPLES_OF_TIME,
     )
     return watch_findings([analysis.findings()], round(BEGUN_S * 1e9))
 

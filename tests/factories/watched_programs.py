@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from factories.watched_folders import ActivityRecord, activity_records, read_folder
-from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.native.layouts.cupti import GPU_WORK, RecordKind
+from stallprobes.native.layouts.watch_file import CallFlag
+from stallprobes.records.rows import DRIVER_CALL
 from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.environment import WatchOptions, variables
@@ -79,9 +81,29 @@ def findings_of(watched: Watched) -> ProcessFindings:
     """The findings about a program that has ended."""
     analysis, process = ProcessAnalysis(), watched.process
     now_ns = process.ended_ns or process.clocks.monotonic_ns
-    calls = watched.calls if len(watched.calls) else None
+    calls = watched.calls if len(watched.calls) else _submissions(watched)
     analysis.feed(process, watched.batch, now_ns, stacks=watched.stacks, calls=calls)
     return analysis.findings()
+
+
+def _submissions(watched: Watched) -> CallBatch:
+    """The calls that submitted the work of an older file, which has no log of calls: the record of each wait says which
+    stream a handle is."""
+    slow = {call.correlation: call for thread in watched.process.threads for call in thread.slow_calls}
+    rows = watched.batch.rows
+    handles = {
+        (int(row["context"]), int(row["stream"])): call.stream
+        for row in rows[rows["kind"] == RecordKind.SYNCHRONIZATION]
+        if (call := slow.get(int(row["correlation"]))) is not None and call.stream is not None
+    }
+    work = rows[np.isin(rows["kind"], [int(kind) for kind in GPU_WORK])]
+    of_work = [handles.get(key) for key in zip(work["context"].tolist(), work["stream"].tolist(), strict=True)]
+    work = work[[handle is not None for handle in of_work]]
+    calls = np.zeros(len(work), DRIVER_CALL)
+    calls["stream"] = [handle for handle in of_work if handle is not None]
+    calls["context"], calls["correlation"], calls["flags"] = work["context"], work["correlation"], int(CallFlag.STREAM)
+    calls["began_ns"], calls["returned_ns"] = work["start"] - np.uint64(2), work["start"] - np.uint64(1)
+    return CallBatch(calls, {0: "cuLaunchKernel"}, 0)
 
 
 def launches_by_record(folder: Path) -> tuple[int, int]:

@@ -52,7 +52,7 @@ assert family_of(SHARE) is CallFamily.OTHER
 assert SHARE in prefixes()
 assert {shape.name for shape in shapes()} >= {SHARE}
 assert holders(SHARE, False, 1) == (WaitCause.SHARING, True, True)
-assert cause_of(WaitCause.SHARING).helps(SHARE).remedy
+assert cause_of(WaitCause.SHARING).helps(SHARE)[0]
 
 calls = [call for begin in range(0, 1_000_000, 10_000) for call in (
     slow(LAUNCH, begin, begin + 5, correlation=begin + 1, stream=5),

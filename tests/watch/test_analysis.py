@@ -37,7 +37,7 @@ from stallprobes.units import size_text
 from stallprobes.watch.analysis import MOST_CALLS, SETTLED_NS, ProcessAnalysis, usual_ns, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, TimeLost
 from stallprobes.watch.attribution.wait_cause import WaitCause
-from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
+from stallprobes.watch.reading.process import NO_CALLS, CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
 from stallprobes.watch.report import document
 from stallprobes.watch.sentences import call_text, headline, in_flight_text
@@ -47,7 +47,7 @@ EMPTY = batch([])
 
 
 def analyzed(
-    read: WatchedProcess, records: RecordBatch = EMPTY, calls: CallBatch | None = None, *, now: float = 1_000_000
+    read: WatchedProcess, records: RecordBatch = EMPTY, calls: CallBatch = NO_CALLS, *, now: float = 1_000_000
 ) -> ProcessFindings:
     analysis = ProcessAnalysis()
     analysis.feed(read, records, at_ns(now), calls=calls)

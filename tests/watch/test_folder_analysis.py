@@ -232,12 +232,12 @@ def test_a_process_knows_how_many_calls_the_others_that_run_make(stand_in: Stand
         while time.monotonic() < deadline:
             analysis.poll()
             readings = list(analysis._readings.values())
-            if len(readings) == 2 and all(one.analysis.rate for one in readings):
+            if len(readings) == 2 and all(one.analysis.divider.rate for one in readings):
                 break
             time.sleep(0.1)
         for one, other in zip(readings, reversed(readings), strict=True):
-            assert other.analysis.rate > 0
-            assert list(one.analysis.rates_beside()) == [other.analysis.rate]
+            assert other.analysis.divider.rate > 0
+            assert list(one.analysis.rates_beside()) == [other.analysis.divider.rate]
         ended.terminate()
         ended.communicate()
         analysis.poll()

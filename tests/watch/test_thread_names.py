@@ -24,7 +24,7 @@ from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFram
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
 from stallprobes.watch.reading.source import FolderSource
-from stallprobes.watch.thread_names import PAUSE_NS, POOL, RunFunction, ThreadNames, has_role, run_function
+from stallprobes.watch.thread_names import PAUSE_NS, POOL, ThreadNames, has_role, run_function
 
 PROGRAM = PROGRAMS / "named_threads.py"
 NEVER_SLOW = WatchOptions(slow_ns=3_600_000_000_000)
@@ -99,7 +99,7 @@ def names(found: WatchedProcess) -> list[str]:
 def test_a_thread_of_the_users_code_is_named_by_its_outermost_function(
     frames: tuple[StackFrame, ...], name: str
 ) -> None:
-    assert run_function(CallStack(frames)) == RunFunction(name, True)
+    assert run_function(CallStack(frames)) == (name, True)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_a_thread_of_the_users_code_is_named_by_its_outermost_function(
     ],
 )
 def test_a_thread_without_code_of_the_users_is_named_by_what_says_something(stack: CallStack, name: str) -> None:
-    assert run_function(stack) == RunFunction(name, False)
+    assert run_function(stack) == (name, False)
 
 
 def test_a_stack_without_its_outermost_frames_does_not_name_a_thread() -> None:
     inner = (frame("forward"), frame("serve"))
-    assert run_function(CallStack(inner, complete=False)).name == ""
+    assert run_function(CallStack(inner, complete=False))[0] == ""
     # Only native frames are missing.
-    assert run_function(CallStack(started(*inner).python, complete=False)).name == "serve"
+    assert run_function(CallStack(started(*inner).python, complete=False))[0] == "serve"
 
 
 def test_names_of_threads_by_the_best_source() -> None:

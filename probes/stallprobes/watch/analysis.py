@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -24,25 +24,22 @@ from stallprobes.watch.attribution.findings import (
     united,
 )
 from stallprobes.watch.attribution.gpu_waits import WAKE_UP_NS
-from stallprobes.watch.attribution.held_streams import may_hold_streams
 from stallprobes.watch.attribution.other_processes import OthersWork, OtherWork, nobody
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
-from stallprobes.watch.attribution.stream_order import StreamOrder
+from stallprobes.watch.attribution.stream_order import StreamOrder, may_hold_streams
 from stallprobes.watch.attribution.wait_cause import WaitCause
-from stallprobes.watch.call_sites import SiteSums
-from stallprobes.watch.call_sums import CallSums, KeptCalls
-from stallprobes.watch.causes.attribute import attribute
+from stallprobes.watch.call_sums import CallSums, SiteSums
 from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.causes.known_stalls import KnownStalls
+from stallprobes.watch.causes.order import attribute
 from stallprobes.watch.causes.other_threads import calls_in_flight
 from stallprobes.watch.cost import cost_of
 from stallprobes.watch.division.binned_sums import Figure
-from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.cpu_time import NO_SAMPLES
 from stallprobes.watch.division.divider import ProcessDivider
-from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse, unfollowed
-from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
+from stallprobes.watch.division.recorded_times import EngineUse, unfollowed
+from stallprobes.watch.division.result import ProcessDivision
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.lines.kernel_launches import KernelLaunches
 from stallprobes.watch.lines.lines import lines_of
@@ -51,7 +48,9 @@ from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.turn_lines import TurnLines
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.reading.process import (
+    NO_CALLS,
     NO_FIGURES,
+    NO_SAMPLES_OF_TIME,
     NOTHING_READ,
     CallBatch,
     CallFigures,
@@ -118,7 +117,8 @@ class ProcessAnalysis:
         self._names: dict[int, str] = {}
         self._stacks: dict[int, CallStack] = {}
         self._outside = NOTHING_READ
-        self._divider: ProcessDivider | None = None
+        # What divides its time.
+        self.divider = ProcessDivider()
         self._samples: SampleSums | None = None
         self._launches = KernelLaunches()
         self._turn_lines = TurnLines()
@@ -140,21 +140,19 @@ class ProcessAnalysis:
         run_delays: Mapping[int, Int64s] | None = None,
         stacks: Mapping[int, CallStack] | None = None,
         outside: OutsideReading = NOTHING_READ,
-        calls: CallBatch | None = None,
+        calls: CallBatch = NO_CALLS,
         ended: bool = False,
-        samples: SampleBatch | None = None,
+        samples: SampleBatch = NO_SAMPLES_OF_TIME,
         preempted: Mapping[int, Int64s] = NO_SAMPLES,
     ) -> None:
         """Add a reading at ``now_ns`` (CLOCK_MONOTONIC).
 
         ``run_delays`` has, by thread id, the samples since the start as ``Recorded`` describes them, and so has
-        ``preempted`` the latest times without a CPU; ``stacks`` are the
-        call stacks by their number in the file. Without ``calls``, those of the log since the reading before, the
-        process's time is not divided; ``ended``: nothing follows this reading. Without ``samples``, those since the
-        reading before, it has no lines.
+        ``preempted`` the latest times without a CPU; ``stacks`` are the call stacks by their number in the file.
+        ``calls`` are those of the log since the reading before, and so are ``samples``; ``ended``: nothing follows this
+        reading.
         """
-        if calls is not None:
-            process = self._settler.feed(process, records, calls)
+        process = self._settler.feed(process, records, calls)
         self._process, self._now_ns, self._ended = process, now_ns, ended
         self._readings += 1
         self._run_delays, self._preempted = dict(run_delays or {}), preempted
@@ -175,24 +173,21 @@ class ProcessAnalysis:
             held.stack = outside.stacks.get(held.slow.key, held.stack)
         if self._readings % _FORGET_READINGS == 0:
             self._read_before, self._read = self._read, set()
-        if calls is not None:
-            self._streams.add(calls, records.rows)
-            self._order.add(calls, now_ns, records.rows)
-            self._divider = self._divider or ProcessDivider()
-            beside = self.rates_beside()
-            self._divider.feed(process, records, calls, now_ns, self._engine_use, ended, self._run_delays, beside)
-            if samples is not None:
-                self._samples = self._samples or SampleSums(process.started.monotonic_ns)
-                in_flight = {each.id: each.in_flight[0].begin_ns for each in process.threads if each.in_flight}
-                self._samples.add(samples, calls, self._divider, in_flight, unfollowed(process))
-                self._launches.add(samples, calls, records, self._stacks)
-                self._turn_lines.add(samples, self._divider.turns)
+        self._streams.add(calls, records.rows)
+        self._order.add(calls, now_ns, records.rows)
+        beside = self.rates_beside()
+        self.divider.feed(process, records, calls, now_ns, self._engine_use, ended, self._run_delays, beside)
+        self._samples = self._samples or SampleSums(process.started.monotonic_ns)
+        in_flight = {each.id: each.in_flight[0].begin_ns for each in process.threads if each.in_flight}
+        self._samples.add(samples, calls, self.divider, in_flight, unfollowed(process))
+        self._launches.add(samples, calls, records, self._stacks)
+        self._turn_lines.add(samples, self.divider.turns)
         self._settle()
 
     def findings(self) -> ProcessFindings:
         """The findings by all readings so far. Raises ValueError before the first one."""
-        process = self._process
-        if process is None:
+        process, samples = self._process, self._samples
+        if process is None or samples is None:
             raise ValueError("there is no reading of the process")
         sums = self._sums.copy()
         if self._present is None:
@@ -204,7 +199,7 @@ class ProcessAnalysis:
         threads = [self._thread(process, thread, sums, end_ns) for thread in process.threads]
         lost = united(loss for thread in threads for loss in thread.lost)
         calls = sorted((*self._final, *(call for _, call in recent)), key=lambda call: call.end_ns)
-        division, sequences = self._sequences(process)
+        division, sequences = self._sequences(process, samples)
         return ProcessFindings(
             **attributes(process, ProcessHead),
             losses={kind.name.lower().replace("_", "-"): count for kind, count in process.losses.items()},
@@ -217,15 +212,16 @@ class ProcessAnalysis:
             lost=lost,
             calls=process.calls,
             missed_records=self._store.missed,
-            gaps=(*self._gaps(process, lost, sums.sites, end_ns), *self._outside.problems),
+            gaps=(*self._gaps(process, samples, lost, sums.sites, end_ns), *self._outside.problems),
             sites=sums.sites.sites_by_time(_unkept(threads)),
             cost=cost_of(process, end_ns),
             division=division,
             sequences=sequences,
         )
 
-    def _gaps(self, process: WatchedProcess, lost: Iterable[TimeLost], sites: SiteSums, end_ns: int) -> Iterator[str]:
-        samples = self._samples
+    def _gaps(
+        self, process: WatchedProcess, samples: SampleSums, lost: Iterable[TimeLost], sites: SiteSums, end_ns: int
+    ) -> Iterator[str]:
         return gaps(
             process,
             lost,
@@ -233,20 +229,17 @@ class ProcessAnalysis:
             self._has_run_delays,
             sites,
             end_ns,
-            sampled=samples is not None and samples.samples > 0,
-            missed_samples=0 if samples is None else samples.missed,
-            divided_share=1.0 if self._divider is None else self._divider.divided_share,
+            sampled=samples.samples > 0,
+            missed_samples=samples.missed,
+            divided_share=self.divider.divided_share,
         )
 
-    def _sequences(self, process: WatchedProcess) -> tuple[ProcessDivision | None, tuple[ProgramSequence, ...]]:
+    def _sequences(
+        self, process: WatchedProcess, samples: SampleSums
+    ) -> tuple[ProcessDivision | None, tuple[ProgramSequence, ...]]:
         """The division of the process, and its sequences with their lines."""
-        divider = self._divider
-        if divider is None:
-            return None, ()
-        division, divided = divider.division() or (None, None)
-        if self._samples is None:
-            return division, tuple(ProgramSequence(**attributes(each, SequenceDivision)) for each in divided or ())
-        begin_ns = divider.steady_ns or process.started.monotonic_ns
+        division, divided = self.divider.division() or (None, None)
+        begin_ns = self.divider.steady_ns or process.started.monotonic_ns
         roles = {thread.id for thread in process.threads if has_role(thread.name)}
         limits: dict[int | None, GpuLimits | None] = dict(enumerate(process.limits))
         if divided is not None:
@@ -258,21 +251,11 @@ class ProcessAnalysis:
                 )
                 for each in divided
             )
-        return division, lines_of(self._samples, begin_ns, divided, self._stacks, divider.leader, self._ended, roles)
-
-    @property
-    def divider(self) -> ProcessDivider | None:
-        """What divides its time; None before the first reading."""
-        return self._divider
+        return division, lines_of(samples, begin_ns, divided, self._stacks, self.divider.leader, self._ended, roles)
 
     def lines_in_turns(self, threads: Container[int]) -> Mapping[str, Mapping[StackFrame, Figure]]:
         """The share of the threads' time at each line of the program in all turns of each kind."""
         return self._turn_lines.shares(threads, self._stacks)
-
-    @property
-    def devices(self) -> set[int]:
-        """CUPTI's numbers of the GPUs for which it has work."""
-        return set() if self._divider is None else self._divider.devices
 
     def kernels(self) -> OtherWork:
         """Its kernels, as far as they are held, for other processes that wait for it. After the first reading."""
@@ -283,23 +266,9 @@ class ProcessAnalysis:
         return self._kernels[1]
 
     @property
-    def rate(self) -> float:
-        """The calls and operations a second that are divided, in full or a part of them."""
-        return 0.0 if self._divider is None else self._divider.rate
-
-    def take_collectives(self) -> Mapping[tuple[int, int], CollectiveBatch]:
-        """Its kernels that communicate since the last time that this was asked, as ``ProcessDivider`` has them."""
-        return {} if self._divider is None else self._divider.take_collectives()
-
-    @property
     def kernel_names(self) -> Mapping[int, str]:
         """The names of kernels by their places."""
         return self._store.names
-
-    @property
-    def steady_ns(self) -> int | None:
-        """When the steady state began; None without one, or while that is not known."""
-        return None if self._divider is None else self._divider.steady_ns
 
     @property
     def switches(self) -> int:
@@ -307,11 +276,7 @@ class ProcessAnalysis:
         return self._store.switches
 
     def _engine_use(self) -> EngineUse:
-        tenures = {
-            device: EngineTenures(tenure.contexts, tenure.starts, tenure.ends, tenure.joined)
-            for device, tenure in self._store.tenures(self._ended).items()
-        }
-        return EngineUse(tenures, self._store.switches)
+        return self._store.tenures(self._ended), self._store.switches
 
     @property
     def _has_run_delays(self) -> bool:
@@ -341,8 +306,7 @@ class ProcessAnalysis:
         self._held = list(compress(self._held, kept))
         if self._present is not None:
             self._present = tuple(compress(self._present, kept))
-        undivided = border if self._divider is None else self._divider.done_ns
-        self._store.drop_before(oldest, min(oldest, undivided))
+        self._store.drop_before(oldest, min(oldest, self.divider.done_ns))
 
     def _explained(self, process: WatchedProcess) -> tuple[ExplainedCall, ...]:
         """The calls that are held, in their order."""
@@ -458,17 +422,19 @@ def _unkept_ns(histogram: Histogram, slow_ns: int, median_ns: int, unkept: int, 
     return max(int(histogram.counts[first:] @ excess) - kept_ns, 0)
 
 
-def _row(function: str, figures: CallFigures, slow_ns: int, kept: KeptCalls) -> CallRow:
-    """The row of ``function`` in a thread; its calls are slow from ``slow_ns`` on."""
+def _row(function: str, figures: CallFigures, slow_ns: int, kept: Sequence[int]) -> CallRow:
+    """The row of ``function`` in a thread; its calls are slow from ``slow_ns`` on, and
+    ``kept`` as ``CallSums`` has them."""
     median_ns = usual_ns(figures.total, slow_ns)
-    unkept = max(figures.slow - kept.calls, 0)
-    rest_ns = _unkept_ns(figures.total, slow_ns, median_ns, unkept, kept.excess_ns)
+    calls, excess_ns, lost_ns = kept
+    unkept = max(figures.slow - calls, 0)
+    rest_ns = _unkept_ns(figures.total, slow_ns, median_ns, unkept, excess_ns)
     return CallRow(
         **attributes(figures, CallFigures),
         function=function,
         family=family_of(function),
         median_ns=median_ns,
-        lost_ns=kept.lost_ns + rest_ns,
+        lost_ns=lost_ns + rest_ns,
         unkept=unkept,
         unkept_ns=rest_ns,
     )

@@ -2,39 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from stallprobes.watch.attribution.findings import ExplainedCall, LossKey, TimeLost
-from stallprobes.watch.call_sites import SiteSums
+from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, family_of, function_of
+from stallprobes.watch.attribution.findings import CallSite, ExplainedCall, LossKey, TimeLost
+from stallprobes.watch.attribution.wait_cause import WaitCause
+from stallprobes.watch.reading.call_stack import CallStack
 
 _Key = TypeVar("_Key")
-
-
-class KeptCalls(NamedTuple):
-    """The slow calls of a row that were kept: their number, their excess (ns), and that of those not nested."""
-
-    calls: int = 0
-    excess_ns: int = 0
-    lost_ns: int = 0
+# Largest number of call sites with sums of their own; calls at further sites are left out.
+MOST_SITES = 4096
+# Function, size and blocking of calls; calls without a stack are spread over the places of calls with a stack that have
+# the same key.
+_KindKey = tuple[str, int | None, bool]
 
 
 @dataclass
-class _ThreadSum:
-    """The calls of one thread: calls, excess and lost time by function, calls, time and proven time by cause."""
+class _SiteSum:
+    """Slow calls of one kind with one stack."""
 
-    kept: dict[str, list[int]] = field(default_factory=dict)
-    lost: dict[LossKey, list[int]] = field(default_factory=dict)
+    stack: CallStack
+    first_ns: int
+    last_ns: int
+    calls: int = 0
+    total_ns: int = 0
+    causes: Counter[WaitCause] = field(default_factory=Counter)
 
-    def copy(self) -> _ThreadSum:
-        return _ThreadSum(_copied(self.kept), _copied(self.lost))
+    def add(self, call: ExplainedCall, stack: CallStack) -> None:
+        self.calls += 1
+        self.total_ns += call.duration_ns
+        self.first_ns, self.last_ns = min(self.first_ns, call.begin_ns), max(self.last_ns, call.end_ns)
+        self.stack = stack
+        self.causes[call.cause] += 0 if call.nested else call.excess_ns
+
+    def copy(self) -> _SiteSum:
+        return _SiteSum(**{**vars(self), "causes": self.causes.copy()})
+
+
+@dataclass
+class SiteSums:
+    """Slow calls by kind and stack, and the number of those of each kind that have no stack."""
+
+    sites: dict[tuple[_KindKey, str], _SiteSum] = field(default_factory=dict)
+    without: Counter[_KindKey] = field(default_factory=Counter)
+
+    @property
+    def calls(self) -> int:
+        """Number of calls with a stack."""
+        return sum(site.calls for site in self.sites.values())
+
+    def copy(self) -> SiteSums:
+        """A copy that may be changed."""
+        return SiteSums({key: site.copy() for key, site in self.sites.items()}, self.without.copy())
 
     def add(self, call: ExplainedCall) -> None:
-        excess_ns = call.excess_ns
-        _add(self.kept, call.function, 1, excess_ns, 0 if call.nested else excess_ns)
-        for key, sums in () if call.nested else call.losses:
-            _add(self.lost, key, *sums)
+        """Add a slow call."""
+        kind = call.function, call.bytes, function_of(call.function).kind_of(call.pageable) is CallKind.COPIES
+        if call.stack is None or not call.stack.own:
+            self.without[kind] += 1
+            return
+        key = kind, call.stack.key
+        site = self.sites.get(key)
+        if site is None:
+            if len(self.sites) == MOST_SITES:
+                return
+            site = self.sites[key] = _SiteSum(call.stack, call.begin_ns, call.end_ns)
+        site.add(call, call.stack)
+
+    def sites_by_time(self, unkept: Mapping[str, int]) -> tuple[CallSite, ...]:
+        """Places, the most time lost first. Of ``unkept`` slow calls of each function, only the number is known.
+
+        Calls without a stack are spread over the places of their kind, unkept calls over those of their function.
+        """
+        recorded: Counter[_KindKey] = Counter()
+        for (kind, _), site in self.sites.items():
+            recorded[kind] += site.calls
+        kept: Counter[str] = Counter()
+        for kind, calls in (*recorded.items(), *self.without.items()):
+            kept[kind[0]] += calls
+        sites = []
+        for (kind, _), site in self.sites.items():
+            times = 1 + self.without[kind] / recorded[kind]
+            times *= 1 + unkept.get(kind[0], 0) / kept[kind[0]]
+            sites.append(_site(kind, site, times))
+        return tuple(sorted(sites, key=lambda site: (-site.lost_ns, -site.calls, site.function)))
+
+
+def _site(kind: _KindKey, site: _SiteSum, times: float) -> CallSite:
+    """Place whose calls with a stack stand for ``times`` calls each."""
+    function, size, blocking = kind
+    return CallSite(
+        stack=site.stack,
+        place=site.stack.place,
+        function=function,
+        bytes=size,
+        blocking=blocking and family_of(function) is CallFamily.COPY,
+        recorded=site.calls,
+        calls=round(site.calls * times),
+        total_ns=round(site.total_ns * times),
+        lost_ns=round(site.causes.total() * times),
+        first_ns=site.first_ns,
+        last_ns=site.last_ns,
+        cause=site.causes.most_common(1)[0][0],
+    )
 
 
 class CallSums:
@@ -42,33 +115,35 @@ class CallSums:
 
     def __init__(self) -> None:
         self.sites = SiteSums()
-        self._threads: dict[int, _ThreadSum] = {}
+        # By slot: number, excess and lost time (ns) of the calls of each function.
+        self._kept: dict[int, dict[str, list[int]]] = defaultdict(dict)
+        # By slot: number of calls, time and proven time (ns) of each cause.
+        self._lost: dict[int, dict[LossKey, list[int]]] = defaultdict(dict)
 
     def copy(self) -> CallSums:
         """A copy that may be changed."""
         copy = CallSums()
-        copy.sites, copy._threads = self.sites.copy(), {slot: thread.copy() for slot, thread in self._threads.items()}
+        copy.sites = self.sites.copy()
+        copy._kept.update({slot: _copied(sums) for slot, sums in self._kept.items()})
+        copy._lost.update({slot: _copied(sums) for slot, sums in self._lost.items()})
         return copy
 
     def add(self, calls: Iterable[tuple[int, ExplainedCall]]) -> None:
         """Add calls, each with the slot of its thread."""
         for slot, call in calls:
-            thread = self._threads.get(slot)
-            if thread is None:
-                thread = self._threads[slot] = _ThreadSum()
-            thread.add(call)
+            excess_ns = call.excess_ns
+            _add(self._kept[slot], call.function, 1, excess_ns, 0 if call.nested else excess_ns)
+            for key, sums in () if call.nested else call.losses:
+                _add(self._lost[slot], key, *sums)
             self.sites.add(call)
 
-    def kept_of(self, slot: int, function: str) -> KeptCalls:
-        """The calls of a function that were kept."""
-        thread = self._threads.get(slot)
-        return KeptCalls() if thread is None else KeptCalls(*thread.kept.get(function, ()))
+    def kept_of(self, slot: int, function: str) -> Sequence[int]:
+        """The number of calls of a function that were kept, their excess (ns), and that of those not nested."""
+        return self._kept.get(slot, {}).get(function, (0, 0, 0))
 
     def lost_of(self, slot: int) -> Iterator[TimeLost]:
         """The time that a thread lost, by cause and culprit."""
-        thread = self._threads.get(slot)
-        for key, sums in () if thread is None else thread.lost.items():
-            calls, ns, proven_ns = sums
+        for key, (calls, ns, proven_ns) in self._lost.get(slot, {}).items():
             yield TimeLost(*key, calls, ns, proven_ns)
 
 

@@ -133,9 +133,9 @@ def is_cupti_named() -> bool:
     return bool(os.environ.get(layout.CUPTI_VARIABLE))
 
 
-def named_cupti() -> Path | None:
-    """The libcupti that the user names, else the first that fits the driver of this machine; None without any."""
-    named = os.environ.get(layout.CUPTI_VARIABLE)
+def libcupti_of(present: Mapping[str, str]) -> Path | None:
+    """The libcupti that an environment names, else the first that fits the driver of this machine; None without any."""
+    named = present.get(layout.CUPTI_VARIABLE)
     return Path(named) if named else cupti_of_this_machine()
 
 

@@ -172,7 +172,7 @@ class FolderAnalysis:
         gpus = {
             file.process.gpus[device]
             for file in running
-            for device in file.analysis.devices
+            for device in file.analysis.divider.devices
             if file.process is not None and device < len(file.process.gpus)
         }
         self._clocks.look(gpus)
@@ -209,7 +209,7 @@ class FolderAnalysis:
         """``processes`` with their communication."""
         files = self._readings.values()
         begins = {
-            file.key: file.analysis.steady_ns or file.process.started.monotonic_ns
+            file.key: file.analysis.divider.steady_ns or file.process.started.monotonic_ns
             for file in files
             if file.process is not None
         }
@@ -231,7 +231,8 @@ class FolderAnalysis:
 
     def _rates_beside(self, reading: _ReadFile) -> list[float]:
         """The calls and operations a second of each other process that runs."""
-        return [other.analysis.rate for other in self._readings.values() if other is not reading and not other.ended]
+        files = self._readings.values()
+        return [other.analysis.divider.rate for other in files if other is not reading and not other.ended]
 
     def _read(self, source: WatchSource, path: Path, reading: _ReadFile) -> None:
         with source.open(path) as file:
@@ -289,9 +290,8 @@ class FolderAnalysis:
             samples,
             reading.preemptions.times(),
         )
-        analysis = reading.analysis
-        origin_ns = process.started.monotonic_ns
-        self._ranks.add(reading.key, origin_ns, analysis.take_collectives(), analysis.kernel_names, ended)
+        collectives, names = reading.analysis.divider.take_collectives(), reading.analysis.kernel_names
+        self._ranks.add(reading.key, process.started.monotonic_ns, collectives, names, ended)
         if self._listener is not None:
             self._listener(process, records, calls, now_ns)
 
@@ -336,7 +336,7 @@ def _steady_times(reading: _ReadFile, process: WatchedProcess, *sequences: Progr
     for phase in (each.phases[0] for each in sequences if each.phases):
         begin_ns, end_ns = phase.times[-1]
         return origin_ns + begin_ns, origin_ns + end_ns
-    return reading.analysis.steady_ns or origin_ns, reading.last_ns
+    return reading.analysis.divider.steady_ns or origin_ns, reading.last_ns
 
 
 def _with_computing(reading: _ReadFile, process: WatchedProcess, sequence: ProgramSequence) -> ProgramSequence:

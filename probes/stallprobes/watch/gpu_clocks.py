@@ -6,11 +6,10 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from stallprobes.machine import gpu_settings, nvml
-from stallprobes.machine.gpu_settings import PcieLink
-from stallprobes.machine.telemetry import FIELDS, TelemetryField, TelemetryReading
+from stallprobes.machine.telemetry import FIELDS, TelemetryField
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchedGpu
 from stallprobes.watch.division.binned_sums import Times
 from stallprobes.watch.division.result import PhaseDivision
@@ -23,29 +22,20 @@ _LINK, _LINK_S = "pcie_link", 10.0
 _IDLE = "idle"
 # Time (s) between two readings of what a GPU is, which stays the same.
 _HEAD_S = 600.0
+# Names of the fields with what a GPU is, and of that with its SM clock (MHz).
+_HEAD, _CLOCK = ("model", "driver", "cuda"), "sm_clock_mhz"
 
 
-class _Clock(NamedTuple):
-    """An SM clock (MHz), the reasons why it is not higher, the power limit (W), the link of PCIe, and what the GPU is
-    (fields of WatchedGpu)."""
-
-    mhz: float
-    reasons: tuple[str, ...]
-    power_limit_w: float | None
-    link: PcieLink | None
-    head: Mapping[str, Any]
-
-
-class GpuClocks(GpuNotes[_Clock]):
+class GpuClocks(GpuNotes):
     """Notes the SM clocks of GPUs while processes run. Each reading takes NVML 2 us."""
 
     def __init__(self) -> None:
-        super().__init__(_fields, _clock)
+        super().__init__(_fields, (_CLOCK,))
 
     def gpus(self) -> tuple[WatchedGpu, ...]:
         """All GPUs that were looked at and have notes, with their clocks."""
         return tuple(
-            WatchedGpu(uuid=uuid, **notes[-1].value.head, **_settings([note.value for note in notes]))
+            WatchedGpu(uuid=uuid, **_head_of(notes[-1][1]), **_settings([values for _, values in notes]))
             for uuid, notes in self.every()
         )
 
@@ -70,13 +60,13 @@ class GpuClocks(GpuNotes[_Clock]):
 
 
 def _fields() -> tuple[TelemetryField, ...]:
-    chosen = (each for each in FIELDS if each.name in ("sm_clock_mhz", "clock_reasons"))
+    chosen = (each for each in FIELDS if each.name in (_CLOCK, "clock_reasons"))
     limit = (each for each in FIELDS if each.name == "power_limit_w")
     return (
         *(replace(each, period_s=PERIOD_S) for each in chosen),
         *limit,
         TelemetryField(_LINK, _LINK_S, gpu_settings.link, slow=True),
-        TelemetryField("gpu", _HEAD_S, _head, slow=True, names=("model", "driver", "cuda")),
+        TelemetryField("gpu", _HEAD_S, _head, slow=True, names=_HEAD),
     )
 
 
@@ -89,35 +79,31 @@ def _head(module: Any, handle: Any) -> Mapping[str, str]:
     }
 
 
-def _clock(readings: Mapping[str, TelemetryReading]) -> Note[_Clock] | None:
-    clock, reasons = readings["sm_clock_mhz"], readings["clock_reasons"]
-    if clock.value is None:
-        return None
-    limit, link = readings["power_limit_w"].value, readings[_LINK].value
-    head = {name: readings[name].value or "" for name in ("model", "driver", "cuda")}
-    return Note(clock.at_ns, _Clock(float(clock.value), tuple(reasons.value or ()), limit, link, head))
+def _head_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a GPU is (fields of WatchedGpu)."""
+    return {name: values[name] or "" for name in _HEAD}
 
 
-def _settings(clocks: Sequence[_Clock]) -> dict[str, Any]:
+def _settings(clocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The median clock, the reasons that hold for half of the ``clocks`` or more, and the lowest power limit.
 
     Clocks of an idle GPU, as in a start-up, count only where there are no others.
     """
-    clocks = [clock for clock in clocks if _IDLE not in clock.reasons] or clocks
-    counts = Counter(reason for clock in clocks for reason in clock.reasons if reason != _IDLE)
-    power_w = (clock.power_limit_w for clock in clocks if clock.power_limit_w is not None)
+    clocks = [clock for clock in clocks if _IDLE not in (clock["clock_reasons"] or ())] or clocks
+    counts = Counter(reason for clock in clocks for reason in clock["clock_reasons"] or () if reason != _IDLE)
+    power_w = (clock["power_limit_w"] for clock in clocks if clock["power_limit_w"] is not None)
     return {
-        "sm_clock_mhz": statistics.median(clock.mhz for clock in clocks),
+        "sm_clock_mhz": statistics.median(float(clock[_CLOCK]) for clock in clocks),
         "clock_reasons": tuple(reason for reason, count in counts.items() if 2 * count >= len(clocks)),
         "power_limit_w": min(power_w, default=None),
     }
 
 
-def _with_clock(phase: PhaseDivision, clocks: Iterable[Note[_Clock]], times: Times) -> PhaseDivision:
+def _with_clock(phase: PhaseDivision, clocks: Iterable[Note], times: Times) -> PhaseDivision:
     """A phase with the median of the clocks in its ``times``, and the reasons that hold for half of them."""
-    mine = [clock.value for clock in clocks if any(begin <= clock.at_ns < end for begin, end in times)]
+    mine = [clock for at_ns, clock in clocks if any(begin <= at_ns < end for begin, end in times)]
     if not mine:
         return phase
     # The generation of a link changes with the load, to save power.
-    lanes = min((clock.link.width for clock in mine if clock.link is not None), default=None)
+    lanes = min((clock[_LINK].width for clock in mine if clock[_LINK] is not None), default=None)
     return phase.changed(**_settings(mine), pcie_lanes=lanes)

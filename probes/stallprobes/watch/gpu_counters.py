@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from stallprobes.machine import gpm, gpu_reach
 from stallprobes.machine.gpu_reach import Known
-from stallprobes.machine.telemetry import TelemetryField, TelemetryReading
+from stallprobes.machine.telemetry import TelemetryField
 from stallprobes.traces.counters import LIMIT_COUNTERS
 from stallprobes.traces.trace import CounterSample, CounterTrack
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchedGpu
@@ -26,18 +27,16 @@ _LEAST_MISSING, _MOST_MISSING = 0.3, 0.5
 _NOT_COUNTED = "they lack most of its work, as if another tool had them (DCGM, a profiler)"
 # Time (ns) that a note is of.
 _PERIOD_NS = round(PERIOD_S * 1e9)
-# The values of the counters (percentages, and MiB/s) of the second before.
-_Sample = Mapping[str, float | None]
 
 
-class GpuCounters(GpuNotes[_Sample]):
+class GpuCounters(GpuNotes):
     """Notes the counters of GPUs while processes run.
 
     A reading takes NVML some 2 ms, and at most 0.06 % of a program's step (tests/benchmarks/bench_counter_cost.py).
     """
 
     def __init__(self) -> None:
-        super().__init__(_fields, _sample)
+        super().__init__(_fields, tuple(gpm.LIMITS))
 
     def noted(self, processes: Iterable[ProcessFindings], gpus: Iterable[WatchedGpu]) -> tuple[ProcessFindings, ...]:
         """``processes`` with what limits the kernels of their sequences in the steady state; ``gpus`` are theirs."""
@@ -76,7 +75,7 @@ class GpuCounters(GpuNotes[_Sample]):
         times = sequence.phases[0].times if sequence.phases else ((start_up_ns, process.duration_ns),)
         # A sample is of the second before it.
         spans = [(process.began_ns + begin + PERIOD_S * 1e9, process.began_ns + end) for begin, end in times]
-        samples = [each.value for each in self.of(uuid) if any(begin <= each.at_ns <= end for begin, end in spans)]
+        samples = [values for at_ns, values in self.of(uuid) if any(begin <= at_ns <= end for begin, end in spans)]
         copies = sequence.share(Part.COPIES) / max(sequence.gpu.share, 1e-9)
         others = (other for other in every if other is not process)
         is_alone = not is_shared(process) and not any(share_a_gpu(process, other) for other in others)
@@ -91,12 +90,10 @@ class GpuCounters(GpuNotes[_Sample]):
                 limit = limit.changed(limit=Limit.UNKNOWN, units=())
         return sequence.changed(limit=limit)
 
-    def _why_nothing(self, uuid: str, samples: Sequence[_Sample], sequence: ProgramSequence) -> str:
+    def _why_nothing(self, uuid: str, samples: Sequence[Mapping[str, Any]], sequence: ProgramSequence) -> str:
         """Why the counters of a GPU say nothing of a sequence's kernels; "" if they do."""
-        kernels, used = (
-            sequence.share(Part.KERNELS),
-            [each for sample in samples if (each := sample[GRAPHICS]) is not None],
-        )
+        kernels = sequence.share(Part.KERNELS)
+        used = [each for sample in samples if (each := sample[GRAPHICS]) is not None]
         if not used or len(sequence.phases) > 1 or kernels < _LEAST_MISSING:
             return self.why(uuid)
         return _NOT_COUNTED if sum(used) / len(used) / 100 < kernels * (1 - _MOST_MISSING) else ""
@@ -107,24 +104,16 @@ class GpuCounters(GpuNotes[_Sample]):
         return sum(each.gpu.high for each in process.sequences if each.device == device and each.divided)
 
 
-def _samples(notes: Iterable[Note[_Sample]], counter: str) -> tuple[CounterSample, ...]:
+def _samples(notes: Iterable[Note], counter: str) -> tuple[CounterSample, ...]:
     """The values of a counter, each of the time since the note before it, at most PERIOD_S."""
     samples, last_ns = [], 0
-    for note in notes:
-        value, begin_ns = note.value[counter], max(note.at_ns - _PERIOD_NS, last_ns)
-        last_ns = note.at_ns
-        if value is not None:
-            samples.append(CounterSample(begin_ns, note.at_ns, value))
+    for at_ns, values in notes:
+        begin_ns, last_ns = max(at_ns - _PERIOD_NS, last_ns), at_ns
+        if (value := values[counter]) is not None:
+            samples.append(CounterSample(begin_ns, at_ns, value))
     return tuple(samples)
 
 
 def _fields() -> tuple[TelemetryField, ...]:
     read = gpm.GpmCounters(gpm.LIMITS).read
     return (TelemetryField("gpm", PERIOD_S, read, slow=True, names=tuple(gpm.LIMITS)),)
-
-
-def _sample(readings: Mapping[str, TelemetryReading]) -> Note[_Sample] | None:
-    values = {name: readings[name].value for name in gpm.LIMITS}
-    if all(value is None for value in values.values()):
-        return None
-    return Note(max(readings[name].at_ns for name in gpm.LIMITS), values)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from operator import attrgetter
-from typing import Generic, NamedTuple, TypeVar
+from operator import itemgetter
+from typing import Any
 
-from stallprobes.machine.telemetry import Telemetry, TelemetryField, TelemetryReading
+from stallprobes.machine.telemetry import Telemetry, TelemetryField
 
-_Value = TypeVar("_Value")
 # Time (s) between two readings of a GPU.
 PERIOD_S = 1.0
 # Largest number of notes of a GPU that are kept. If there are more, every second note is dropped. The distance between
@@ -19,29 +18,22 @@ PERIOD_S = 1.0
 _MOST_NOTES = 4096
 
 
-class Note(NamedTuple, Generic[_Value]):
-    """A value at a time (ns, CLOCK_MONOTONIC)."""
-
-    at_ns: int
-    value: _Value
+# Values of a GPU by the names of their fields, at a time (ns, CLOCK_MONOTONIC).
+Note = tuple[int, Mapping[str, Any]]
 
 
-class GpuNotes(Generic[_Value]):
+class GpuNotes:
     """Notes of GPUs by their UUIDs (without GPU-). NVML is read in threads, since its calls can hang.
 
     Each reading is noted, however long the program that is watched takes to analyze.
 
-    ``fields`` makes the fields that are read, ``note`` the note of their readings (None: there is no value).
+    ``fields`` makes the fields that are read. A reading is noted if it has a value of one of those ``needed``.
     """
 
-    def __init__(
-        self,
-        fields: Callable[[], tuple[TelemetryField, ...]],
-        note: Callable[[Mapping[str, TelemetryReading]], Note[_Value] | None],
-    ) -> None:
-        self._fields, self._note_of = fields, note
+    def __init__(self, fields: Callable[[], tuple[TelemetryField, ...]], needed: Collection[str]) -> None:
+        self._fields, self._needed = fields, needed
         self._telemetry: dict[str, Telemetry] = {}
-        self._notes: dict[str, list[Note[_Value]]] = {}
+        self._notes: dict[str, list[Note]] = {}
         self._step_ns: dict[str, int] = {}
         self._why: dict[str, str] = {}
         # A GPU can have two reading threads.
@@ -60,7 +52,7 @@ class GpuNotes(Generic[_Value]):
             self._telemetry[uuid] = made
             made.start()
 
-    def of(self, uuid: str) -> list[Note[_Value]]:
+    def of(self, uuid: str) -> list[Note]:
         """The notes of a GPU, the oldest first."""
         return self._notes.get(uuid, [])
 
@@ -68,12 +60,12 @@ class GpuNotes(Generic[_Value]):
         """Why there are no notes of a GPU, as NVML says; "" if there are some, or if it has not answered yet."""
         return "" if self.of(uuid) else self._why.get(uuid, "")
 
-    def between(self, uuid: str, begin_ns: int, end_ns: int) -> list[Note[_Value]]:
+    def between(self, uuid: str, begin_ns: int, end_ns: int) -> list[Note]:
         """The notes of a GPU from one time to another, the oldest first."""
-        notes, time = self.of(uuid), attrgetter("at_ns")
+        notes, time = self.of(uuid), itemgetter(0)
         return notes[bisect_left(notes, begin_ns, key=time) : bisect_right(notes, end_ns, key=time)]
 
-    def every(self) -> Iterator[tuple[str, list[Note[_Value]]]]:
+    def every(self) -> Iterator[tuple[str, list[Note]]]:
         """All GPUs that have notes, by their UUIDs, in the order of the UUIDs."""
         yield from sorted(self._notes.items())
 
@@ -83,18 +75,18 @@ class GpuNotes(Generic[_Value]):
             return
         with self._adding:
             readings = telemetry.snapshot().readings
-            note = self._note_of(readings)
-            if note is None:
-                self._why[uuid] = next((reading.why for reading in readings.values() if reading.why), "")
+            known = [reading.at_ns for name in self._needed if (reading := readings[name]).value is not None]
+            if known:
+                self._add(uuid, (max(known), {name: reading.value for name, reading in readings.items()}))
             else:
-                self._add(uuid, note)
+                self._why[uuid] = next((reading.why for reading in readings.values() if reading.why), "")
 
-    def _add(self, uuid: str, note: Note[_Value]) -> None:
+    def _add(self, uuid: str, note: Note) -> None:
         notes = self._notes.setdefault(uuid, [])
-        if notes and note.at_ns == notes[-1].at_ns:
+        if notes and note[0] == notes[-1][0]:
             # The other thread has read its values since.
             notes[-1] = note
-        if notes and note.at_ns - notes[-1].at_ns < self._step_ns.get(uuid, 1):
+        if notes and note[0] - notes[-1][0] < self._step_ns.get(uuid, 1):
             return
         notes.append(note)
         if len(notes) > _MOST_NOTES:

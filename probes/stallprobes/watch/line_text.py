@@ -423,7 +423,7 @@ def _of_cause(line: ProgramLine, function: str, process: ProcessFindings, causes
     cause = max(times, key=lambda cause: times[cause], default=WaitCause.UNATTRIBUTED)
     if cause not in causes:
         return ""
-    return f"It waits for {cause_of(cause).clause}. {cause_of(cause).helps(function).remedy}"
+    return f"It waits for {cause_of(cause).clause}. {cause_of(cause).helps(function)[0]}"
 
 
 def _of_wait(function: str) -> str:

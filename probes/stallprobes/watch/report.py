@@ -61,7 +61,7 @@ def described(process: ProcessFindings) -> ProcessFindings:
 
     def lost(losses: Sequence[TimeLost], thread: int | None = None) -> tuple[TimeLost, ...]:
         functions = ((loss, function_of(process.slow_calls, loss.cause, thread)) for loss in losses)
-        return tuple(loss.changed(remedy=cause_of(loss.cause).helps(name).remedy) for loss, name in functions)
+        return tuple(loss.changed(remedy=cause_of(loss.cause).helps(name)[0]) for loss, name in functions)
 
     def line(line: ProgramLine, sequence: ProgramSequence) -> ProgramLine:
         return line.changed(

@@ -12,7 +12,7 @@ from stallprobes.watch.attribution.evidence_text import alongside_text, thread_t
 from stallprobes.watch.attribution.findings import CallInFlight, CallSite, ExplainedCall, ThreadFindings, TimeLost
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
-from stallprobes.watch.call_sites import SiteSums
+from stallprobes.watch.call_sums import SiteSums
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.cost import AttachingCost, WatchCost
 from stallprobes.watch.division.divided_time import MOST_EVENTS

@@ -12,14 +12,8 @@ from pathlib import Path
 from stallprobes.errors import WatchError
 from stallprobes.files.ending_signals import unwound_by_signals
 from stallprobes.foreign_text import printable
-from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, FOLDER_VARIABLE
-from stallprobes.watch.environment import (
-    INJECTION_VARIABLE,
-    WatchOptions,
-    cupti_of_this_machine,
-    library,
-    variables,
-)
+from stallprobes.native.layouts.watch_file import FOLDER_VARIABLE
+from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, libcupti_of, library, variables
 from stallprobes.watch.reading.folder import create_folder
 from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
 
@@ -82,9 +76,3 @@ def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-
-
-def libcupti_of(present: Mapping[str, str]) -> Path | None:
-    """The libcupti that the user names, else the first that fits; None without any."""
-    named = present.get(CUPTI_VARIABLE)
-    return Path(named) if named else cupti_of_this_machine()

@@ -16,11 +16,12 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
+from stallprobes.watch.reading.proc_files import content
 from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
 
 # Name of the thread with which a process began.
@@ -75,19 +76,8 @@ _THREADING = "/threading.py"
 _ThreadKey = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class RunFunction:
-    """What a thread runs, by one of its stacks; ``name`` is "" if that says nothing.
-
-    ``certain``: it is a role, or of the user's code.
-    """
-
-    name: str
-    certain: bool
-
-
-# Result for a thread whose function is not known.
-_NOTHING = RunFunction("", False)
+# What a thread runs, "" if that is not known, and whether it is certain: a role, or of the user's code.
+RunFunction = tuple[str, bool]
 
 
 class ThreadNames:
@@ -114,27 +104,20 @@ class ThreadNames:
         keys = {_key(thread) for thread in process.threads}
         self._system = {key: name for key, name in self._system.items() if key in keys}
         self._certain = {key: name for key, name in self._certain.items() if key in keys}
-        for thread in self._named_by_default(process):
+        for thread in self.nameless(process, or_default=True):
             folder = folder_of(process.pid, thread.id)
-            try:
-                name = (folder / "comm").read_bytes() if folder is not None else b""
-            except OSError:
-                continue
-            if not name:
-                continue
-            self._system[_key(thread)] = printable(name.rstrip(b"\n").decode("utf-8", "replace"))
+            if name := content(folder / "comm") if folder is not None else b"":
+                self._system[_key(thread)] = printable(name.rstrip(b"\n").decode("utf-8", "replace"))
 
-    def nameless(self, process: WatchedProcess) -> tuple[WatchedThread, ...]:
-        """The threads of ``process`` that run and have no name of the system's own."""
+    def nameless(self, process: WatchedProcess, or_default: bool = False) -> tuple[WatchedThread, ...]:
+        """The threads of ``process`` that run and have no name of the system's own, or one that Python made."""
         inherited = self._inherited(process)
         names = ((thread, self._system_name(thread)) for thread in process.threads if thread.ended_ns is None)
-        return tuple(thread for thread, name in names if _is_inherited(name, inherited))
-
-    def _named_by_default(self, process: WatchedProcess) -> tuple[WatchedThread, ...]:
-        """The threads of ``nameless``, and those with a name that Python made."""
-        inherited = self._inherited(process)
-        names = ((thread, self._system_name(thread)) for thread in process.threads if thread.ended_ns is None)
-        return tuple(thread for thread, name in names if _is_inherited(name, inherited) or _DEFAULT.fullmatch(name))
+        return tuple(
+            thread
+            for thread, name in names
+            if _is_inherited(name, inherited) or (or_default and _DEFAULT.fullmatch(name))
+        )
 
     def named(self, process: WatchedProcess, stacks: Mapping[int, CallStack]) -> WatchedProcess:
         """``process`` with the names of its threads; ``stacks`` are by their number in the file."""
@@ -186,14 +169,14 @@ class ThreadNames:
             return self._certain[key]
         numbers = (thread.stack, *(slow.stack for slow in reversed(thread.slow_calls) if slow.thread == thread.id))
         names = [self._of_stack(number, stacks) for number in dict.fromkeys(numbers)]
-        best = next((name for name in names if name.certain), None)
+        best = next((name for name, certain in names if certain), None)
         if best is not None:
-            return self._certain.setdefault(key, best.name)
-        return next((name.name for name in names if name.name), "")
+            return self._certain.setdefault(key, best)
+        return next((name for name, _ in names if name), "")
 
     def _of_stack(self, number: int, stacks: Mapping[int, CallStack]) -> RunFunction:
         if number not in stacks:
-            return _NOTHING
+            return "", False
         if number not in self._by_stack:
             self._by_stack[number] = run_function(stacks[number])
         return self._by_stack[number]
@@ -223,19 +206,19 @@ def run_function(stack: CallStack) -> RunFunction:
     for frame in outermost:
         for (function, file), role in _FUNCTION_ROLES.items():
             if frame.function == function and frame.file.endswith(file):
-                return RunFunction(role, True)
+                return role, True
     # Where the outermost frames are missing, the others do not say what the thread runs.
     if not stack.complete and not _is_whole(outermost):
-        return _NOTHING
+        return "", False
     own = [frame for frame in outermost if frame.is_users and frame.function != _MODULE]
     if own:
         best = next((frame for frame in own if frame.function not in _WRAPPERS), own[0])
-        return RunFunction(_shown(best), True)
+        return _shown(best), True
     for frame in outermost:
         if not (frame.is_users or frame.file.endswith(_THREADING) or frame.function in _WRAPPERS | _COMMON):
-            return RunFunction(frame.function[:_LONGEST_NAME], False)
+            return frame.function[:_LONGEST_NAME], False
     native = (os.path.basename(frame.file) for frame in reversed(stack.native) if frame.is_users and frame.file)
-    return RunFunction(next(native, "")[:_LONGEST_NAME], False)
+    return next(native, "")[:_LONGEST_NAME], False
 
 
 def _is_whole(outermost: tuple[StackFrame, ...]) -> bool:

@@ -21,6 +21,7 @@ from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.reading.cpu_supply import Workers, times_of
 from stallprobes.watch.reading.garbage_collector import find_flag, is_set
 from stallprobes.watch.reading.kernel_wait import RUNNING, awaited_address, kernel_wait
+from stallprobes.watch.reading.proc_files import content
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
 from stallprobes.watch.reading.timed_counts import TimedCounts
@@ -282,25 +283,16 @@ def _other_times(tasks: Path, known: set[int]) -> dict[Path, int]:
 
 def _name_of(process: Path) -> str:
     """The name of a process or a thread, in text that can be printed."""
-    try:
-        return printable((process / "comm").read_bytes().decode("utf-8", "replace").strip())
-    except OSError:
-        return ""
+    return printable(content(process / "comm").decode("utf-8", "replace").strip())
 
 
 def _function(folder: Path) -> bytes:
     """The function of the kernel in which a thread sleeps; "0" if it does not sleep, or if the kernel hides it."""
-    try:
-        return (folder / "wchan").read_bytes()
-    except OSError:
-        return b"0"
+    return content(folder / "wchan") or b"0"
 
 
 def _children(folder: Path) -> list[int]:
-    try:
-        return [int(word) for word in (folder / "children").read_bytes().split()]
-    except (OSError, ValueError):
-        return []
+    return [int(word) for word in content(folder / "children").split() if word.isdigit()]
 
 
 def _place(function: str) -> int:

@@ -246,7 +246,7 @@ def test_the_programs_own_libcupti_records_unless_another_process_has_time_slice
     build_cupti(own, version)
     open_to_all(tmp_path)
     library = stand_in.folder / own.name
-    monkeypatch.setattr(attachment, "named_cupti", lambda: library)
+    monkeypatch.setattr(attachment, "libcupti_of", lambda _: library)
     monkeypatch.setattr(attachment, "shares_gpu", lambda _: is_shared)
     with RunningProgram(stand_in, "poll", settings={"LD_PRELOAD": str(own)}) as program:
         (process,) = recorded(program, Attached(program.pid)).processes

@@ -233,15 +233,13 @@ def test_an_attacher_of_a_program_that_is_gone_leaves_the_next_one_alone(stand_i
             when.touch()
             wait_until(lambda: target.name == "sleep", "another program")
             with pytest.raises(OSError, match="it has executed another program"):
-                image.read(functions.syscall, 3)
+                image.read(functions[0], 3)
             with pytest.raises(WatchError, match="has executed another program meanwhile and was left as it was"):
                 _load_as_found(stand_in, target, image, functions)
         assert target.name == "sleep"
 
 
-def _load_as_found(
-    stand_in: StandIn, target: Target, image: ProcessImage, functions: loaded_functions.LoadedFunctions
-) -> None:
+def _load_as_found(stand_in: StandIn, target: Target, image: ProcessImage, functions: tuple[int, ...]) -> None:
     """Load the library by addresses that were found before."""
     from stallprobes.watch.attaching import access, loading
 

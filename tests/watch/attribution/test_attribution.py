@@ -36,14 +36,13 @@ from stallprobes.native.layouts.driver_calls import HostTask
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import ExplainedCall, function_of
 from stallprobes.watch.attribution.other_processes import OtherWork
-from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause, cause_of_task
 from stallprobes.watch.causes import other_threads
-from stallprobes.watch.causes.attribute import attribute
 from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.causes.known_stalls import KnownStalls
-from stallprobes.watch.causes.order import CAUSES, cause_of
+from stallprobes.watch.causes.order import CAUSES, attribute, cause_of
 from stallprobes.watch.causes.own_durations import longest_ns
+from stallprobes.watch.division.recorded_times import Tenures
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.reading.words import MEMORY, Direction, GpuWork, Memory

@@ -14,10 +14,9 @@ from stallprobes.machine import fingerprint
 from stallprobes.matrix import check_file, reference_choice
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
-from stallprobes.watch.causes.attribute import attribute
 from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.causes.known_stalls import KnownStalls, stalls_of_this_machine
-from stallprobes.watch.causes.order import cause_of
+from stallprobes.watch.causes.order import attribute, cause_of
 from stallprobes.watch.reading.kernel_names import demangled, kernel_label, short_name
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.sentences import call_text

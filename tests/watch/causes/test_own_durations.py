@@ -9,8 +9,8 @@ import pytest
 from factories.watch_calls import batch, kernel, slow
 from stallprobes.native.layouts.driver_calls import family_of
 from stallprobes.watch.attribution.wait_cause import WaitCause
-from stallprobes.watch.causes.attribute import attribute
 from stallprobes.watch.causes.facts import Recorded
+from stallprobes.watch.causes.order import attribute
 from stallprobes.watch.causes.own_durations import FILE, MOST_MORE_NS, MOST_TIMES, is_usual, longest_ns
 
 MIB = 1 << 20

@@ -39,7 +39,7 @@ from stallprobes.watch.division.instants import (
 )
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.pending import calls_of
-from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
+from stallprobes.watch.division.recorded_times import EngineUse, Tenures
 from stallprobes.watch.division.result import DividedProcess, WaitShare
 from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch
@@ -593,12 +593,12 @@ def test_another_context_has_the_gpu() -> None:
     # The kernel of 20 units: the engine was away in 10 of them, and for 5 before it.
     calls = [Call(LAUNCH, 1, 2, 1, ((10, 30, KERNEL),)), Call(SYNC, 3, 31)]
     divider = ProcessDivider(COARSE)
-    tenures = EngineTenures(
+    tenures = Tenures(
         int64s([1, 2, 1, 1]), int64s([at(0), at(5), at(10), at(25)]), int64s([at(5), at(10), at(15), at(40)]),
         np.array([False, True, True, True]),
     )  # fmt: skip
     (reading,) = readings(calls, [40])
-    divider.feed(*reading, engine_use=lambda: EngineUse({0: tenures}, 100), ended=True)
+    divider.feed(*reading, engine_use=lambda: ({0: tenures}, 100), ended=True)
     found = divider.division()
     assert found is not None
     (one,) = found.sequences
@@ -761,8 +761,8 @@ def test_a_gap_is_open_until_an_operation_ends_it_or_for_long() -> None:
     assert done[3] == at(125) - LAG_NS > at(3) + MAX_OPEN_GAP_NS
 
 
-def using(tenures: EngineTenures) -> Callable[[], EngineUse]:
-    return lambda: EngineUse({0: tenures}, 2)
+def using(tenures: Tenures) -> Callable[[], EngineUse]:
+    return lambda: ({0: tenures}, 2)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -786,7 +786,7 @@ def test_values_that_no_program_writes_do_no_harm(seed: int) -> None:
         rows["function"] = random.integers(0, len(FUNCTIONS), 50)
         records["kind"] = random.choice([int(kind) for kind in COLLECTED], 50)
         records["subkind"] = random.choice([0, 1, *(int(kind) for kind in OverheadKind)], 50)
-        tenures = EngineTenures(int64s([1, 0]), times[:2, 0], times[:2, 1], np.array([False, True]))
+        tenures = Tenures(int64s([1, 0]), times[:2, 0], times[:2, 1], np.array([False, True]))
         now += int(random.integers(1, 5)) * 10**9
         batch = CallBatch(rows, dict(enumerate(FUNCTIONS)), 0)
         made = RecordBatch(records, {}, 0, int(random.integers(2)))

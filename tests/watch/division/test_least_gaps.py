@@ -30,7 +30,7 @@ def kernels(gaps: list[int], late: bool = True, streams: int = 1) -> SequenceTim
 
 
 def found(times: SequenceTimes) -> list[int]:
-    return list(map(int, LeastGaps().of(times, 0, 2**62).times))
+    return list(map(int, LeastGaps().of(times, 0, 2**62)[1]))
 
 
 def test_each_gap_has_the_least_one_that_was_seen() -> None:

@@ -40,8 +40,8 @@ from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.watch.attribution.alike_calls import AlikeCalls
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
-from stallprobes.watch.causes.attribute import attribute
 from stallprobes.watch.causes.facts import Recorded
+from stallprobes.watch.causes.order import attribute
 from stallprobes.watch.cost import attaching_cost, calls_cost, cost_of
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.map_reader import CallPosition, MapFile, watch_files

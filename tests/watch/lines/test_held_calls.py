@@ -14,8 +14,9 @@ from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.line_text import holding_calls, holding_text, remedy_text
-from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp, Holder
+from stallprobes.watch.lines.held_calls import FunctionCalls, HeldCalls, HeldSum, HeldUp
 from stallprobes.watch.lines.lines import lines_of
 from stallprobes.watch.lines.logged_calls import LoggedCalls
 from stallprobes.watch.lines.result import HoldingCalls, LineTime, ProgramLine, ProgramSequence
@@ -27,7 +28,7 @@ from stallscope.report.watch_text import show_watch
 CLEANER = line_stack(10, "cleaner", "/home/me/server.py")
 
 
-class Apart:
+class Apart(ProcessDivider):
     """Each thread is a sequence of its own."""
 
     def leader(self, thread: int) -> int:
@@ -63,7 +64,7 @@ def frees(begins: tuple[float, ...], us: float = 190) -> list[SlowDriverCall]:
 def test_launches_that_are_as_long_as_the_free_beside_them_are_held_up() -> None:
     at = (10_000.0, 30_000.0, 50_000.0, 70_000.0)
     held = found([*launches(MAIN, tuple(one + 5 for one in at)), *launches(OTHER), *frees((*at, 90_000))])
-    assert held == {HeldUp(Holder(THIRD, 5), MAIN, 1): HeldSum(4, 4 * 185_000)}
+    assert held == {(FunctionCalls(THIRD, 5), FunctionCalls(MAIN, 1)): HeldSum(4, 4 * 185_000)}
 
 
 @pytest.mark.parametrize(

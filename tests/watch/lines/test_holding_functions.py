@@ -25,8 +25,8 @@ from factories.watch_calls import (
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import FUNCTIONS, CallFamily, HostTask, function_of, prefixes
 from stallprobes.watch.attribution.wait_cause import WaitCause, cause_of_task
-from stallprobes.watch.causes.attribute import attribute
 from stallprobes.watch.causes.facts import Recorded
+from stallprobes.watch.causes.order import attribute
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.lines.held_calls import HeldCalls

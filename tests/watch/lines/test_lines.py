@@ -24,6 +24,7 @@ from stallprobes.watch.attribution.findings import CallSite, ProcessFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.instants import Spans
 from stallprobes.watch.division.outside_waits import OUTSIDE_NAME
 from stallprobes.watch.division.parts import Bound, Part
@@ -68,7 +69,7 @@ NO_CALLS = call_batch()
 
 
 @dataclass
-class Threads:
+class Threads(ProcessDivider):
     """Threads that are all in one sequence, or each in one of its own; of ``unknown`` ones that is not known.
 
     ``worked`` is when the last work of a sequence on the GPU ended.

@@ -13,7 +13,7 @@ import pytest
 from factories.code_places import function_of, places_of
 from factories.stand_in import COMPILER
 from stallprobes.watch.reading.code_lines import LIBRARY_SOURCE, CodeLine
-from stallprobes.watch.reading.elf_lines import FilePlace, LineRow, LineTable, StringTable, TextPlace
+from stallprobes.watch.reading.elf_lines import FilePlace, StringTable, TextPlace, named, rows_at
 
 SOURCE = """#include <stdlib.h>
 static int __attribute__((noinline)) first(int value)
@@ -100,10 +100,10 @@ def test_lines_are_those_of_addr2line(tmp_path: Path) -> None:
 def test_code_of_headers_has_no_line_of_the_program() -> None:
     names = (b"/usr/include/c++/12/atomic", b"/home/me/solver.cu", b"")
     places = [TextPlace(StringTable.LINES, number) for number in range(len(names))]
-    rows = {number: LineRow(FilePlace(place), 24) for number, place in enumerate(places)}
+    rows = {number: (FilePlace(place), 24) for number, place in enumerate(places)}
     texts = {place: name + b"\0" for place, name in zip(places, names, strict=True)}
-    assert LineTable.named(rows, texts) == {1: (CodeLine("", "/home/me/solver.cu", 24),)}
-    assert LineTable(b"").rows_at([1]) == {}
+    assert named(rows, texts) == {1: (CodeLine("", "/home/me/solver.cu", 24),)}
+    assert rows_at(b"", [1]) == {}
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -126,4 +126,4 @@ def test_random_bytes_are_no_lines() -> None:
     for size in range(200):
         raw = dice.randbytes(size)
         unit = (size + 2).to_bytes(4, "little") + (5).to_bytes(2, "little") + raw
-        LineTable(unit).rows_at([0, 5])
+        rows_at(unit, [0, 5])

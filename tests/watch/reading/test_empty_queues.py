@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from factories.watch_calls import BASE_NS, D2H, LAUNCH, SYNC, at_ns, call_batch, pageable_copy, slow
-from stallprobes.watch.reading.empty_queues import EmptyQueues
 from stallprobes.watch.reading.process import FinishedCall
+from stallprobes.watch.reading.settled_windows import EmptyQueues
 
 CONTEXT_SYNC = "cuCtxSynchronize"
 

@@ -33,7 +33,7 @@ from stallprobes.watch.reading.code_files import CodeFiles, open_regular
 from stallprobes.watch.reading.code_lines import CodeLine
 from stallprobes.watch.reading.demangler import demangler
 from stallprobes.watch.reading.elf_symbols import CodePlaces
-from stallprobes.watch.reading.parser_messages import HEADER, FileAnswer, NameAnswer, ParserRequest, receive_content
+from stallprobes.watch.reading.parser_messages import HEADER, ParserAnswer, ParserRequest, receive_content
 from stallprobes.watch.reading.untrusted_parser import MAX_FAILURES, UntrustedParser
 
 pytestmark = pytest.mark.trust
@@ -198,7 +198,7 @@ def answer(kind: int, content: bytes) -> bytes:
 
 
 def file_answer(**content: object) -> bytes:
-    return answer(FileAnswer.READ, json.dumps(content).encode())
+    return answer(ParserAnswer.FOUND, json.dumps(content).encode())
 
 
 def asked(connection: socket.socket) -> Any:
@@ -226,13 +226,13 @@ BAD_NAMES = {
     "no answer": b"",
     "junk": b"\xff" * 64,
     "an unknown kind": answer(9, b'"add"'),
-    "no text": answer(NameAnswer.DEMANGLED, b"7"),
-    "no JSON": answer(NameAnswer.DEMANGLED, b"add"),
-    "no UTF-8": answer(NameAnswer.DEMANGLED, b'"\xff\xfe"'),
-    "a long text": answer(NameAnswer.DEMANGLED, b'"' + b"x" * 20_000 + b'"'),
-    "an escape code": answer(NameAnswer.DEMANGLED, b'"\\u001b[2J"'),
-    "a size without content": HEADER.pack(100, NameAnswer.DEMANGLED),
-    "a huge size": HEADER.pack(2**32 - 1, NameAnswer.DEMANGLED) + b"x" * 1000,
+    "no text": answer(ParserAnswer.FOUND, b"7"),
+    "no JSON": answer(ParserAnswer.FOUND, b"add"),
+    "no UTF-8": answer(ParserAnswer.FOUND, b'"\xff\xfe"'),
+    "a long text": answer(ParserAnswer.FOUND, b'"' + b"x" * 20_000 + b'"'),
+    "an escape code": answer(ParserAnswer.FOUND, b'"\\u001b[2J"'),
+    "a size without content": HEADER.pack(100, ParserAnswer.FOUND),
+    "a huge size": HEADER.pack(2**32 - 1, ParserAnswer.FOUND) + b"x" * 1000,
 }
 BAD_FILES = {
     "junk": b"\xff" * 64,
@@ -251,7 +251,7 @@ BAD_FILES = {
     "many names": file_answer(names=[[ADDRESS, "x"]] * 1000, texts=[], lines=[]),
     "a direction mark": file_answer(names=[[ADDRESS, "x\u202ey"]], texts=[], lines=[]),
     "a direction mark in a text": file_answer(names=[], texts=["x\u202ey"], lines=[[ADDRESS, [[0, 0, 1]]]]),
-    "deep nesting": answer(FileAnswer.READ, b"[" * 100_000),
+    "deep nesting": answer(ParserAnswer.FOUND, b"[" * 100_000),
 }
 
 
@@ -294,7 +294,7 @@ def test_a_file_whose_lines_exceed_the_limits_has_its_functions() -> None:
 
 
 def test_more_answers_than_names_are_no_answers_to_the_next_request() -> None:
-    reply = answer(NameAnswer.DEMANGLED, b'"add"')
+    reply = answer(ParserAnswer.FOUND, b'"add"')
     hostile = ScriptedChildren(replying(3 * reply))
     parser = UntrustedParser(hostile.start, PATIENT_S)
     assert parser.demangled(["_Z3addPf"]) == {"_Z3addPf": "add"}
@@ -316,7 +316,7 @@ def test_a_process_without_a_cpu_has_more_time(monkeypatch: pytest.MonkeyPatch) 
         while True:
             asked(connection)
             late.wait()
-            connection.sendall(answer(NameAnswer.DEMANGLED, b'"add"'))
+            connection.sendall(answer(ParserAnswer.FOUND, b'"add"'))
 
     monkeypatch.setattr(untrusted_parser, "times_of", starved)
     parser = UntrustedParser(ScriptedChildren(script, pid=7).start, seconds=0.05)
@@ -333,7 +333,7 @@ def test_a_descriptor_in_an_answer_is_not_taken() -> None:
     def script(connection: socket.socket) -> None:
         while True:
             asked(connection)
-            socket.send_fds(connection, [answer(NameAnswer.DEMANGLED, b'"add"')], [0, 1, 2])
+            socket.send_fds(connection, [answer(ParserAnswer.FOUND, b'"add"')], [0, 1, 2])
 
     parser = UntrustedParser(ScriptedChildren(script).start, PATIENT_S)
     assert parser.demangled(["_Z3addPf"]) == {"_Z3addPf": "add"}
@@ -428,7 +428,7 @@ def test_kept_names_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
             if not header:
                 return
             for name in json.loads(receive_content(connection, HEADER.unpack(header)[0])):
-                connection.sendall(answer(NameAnswer.DEMANGLED, json.dumps(name.lower()).encode()))
+                connection.sendall(answer(ParserAnswer.FOUND, json.dumps(name.lower()).encode()))
 
     monkeypatch.setattr(kernel_names, "_MAX_KEPT", 1000)
     kernel_names.use(UntrustedParser(ScriptedChildren(script).start, PATIENT_S))

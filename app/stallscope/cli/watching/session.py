@@ -16,7 +16,7 @@ from stallprobes.errors import FileNotWritten, RunFileError, WatchError
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.comparing import run_file
-from stallprobes.watch.environment import WatchOptions, asleep_variables, library, variables
+from stallprobes.watch.environment import WatchOptions, asleep_variables, libcupti_of, library, variables
 from stallprobes.watch.live.beside_trial import BesideTrial
 from stallprobes.watch.live.live_program import LOOK_S, LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
@@ -25,7 +25,7 @@ from stallprobes.watch.rank_text import process_words
 from stallprobes.watch.reading.folder import create_folder
 from stallprobes.watch.reading.folder_lock import FolderLock
 from stallprobes.watch.reading.process import WatchedProcess
-from stallprobes.watch.setup import WatchSetup, given_environment, libcupti_of, prepare
+from stallprobes.watch.setup import WatchSetup, given_environment, prepare
 from stallprobes.wording.watch_wording import PROFILER_FINDS_IT_TAKEN, PROFILER_GETS_IT, state_problem, still_running
 from stallscope.cli.process import diagnostics, foreground
 from stallscope.cli.process.diagnostics import CommandError

@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Protocol
 
 from stallprobes.errors import NativeLibraryError, WatchError
 from stallprobes.native.library import attacher, injected_library
@@ -23,36 +22,6 @@ from stallprobes.watch.reading.code_files import open_regular
 from stallprobes.watch.reading.process_rank import environment_of
 from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy, started_here
 from stallprobes.watch.reading.source import NO_PY_SPY
-
-
-class TargetAccess(Protocol):
-    """What is done with a process. All of it raises WatchError where the way to the process is lost."""
-
-    def load(self, target: Target, image: ProcessImage, threads: Sequence[int]) -> Loaded:
-        """Let one of ``threads`` load the library. Raises WatchError; then it is not loaded."""
-
-    def in_driver(self, target: Target, image: ProcessImage, pointers: Mapping[int, int]) -> list[int]:
-        """The threads among those with stack ``pointers`` that are inside the driver; none where that is not known."""
-
-    def environment(self, target: Target) -> Mapping[str, str]:
-        """The environment with which its program was started; empty where it cannot be read."""
-
-    def open_module(self, target: Target, path: str) -> int | None:
-        """A descriptor of a regular file by its name in the process; None where it cannot be opened."""
-
-    @property
-    def no_spy(self) -> str:
-        """Why py-spy cannot be run on it, as a clause; "" if it can be."""
-
-    def spy(self, target: Target) -> PySpyRun:
-        """A run of py-spy, which has begun."""
-
-    @property
-    def problem(self) -> str:
-        """Why nothing more is done, as a sentence; "" while it is."""
-
-    def close(self) -> None:
-        """Give up what was taken for it."""
 
 
 def native_programs() -> tuple[Path, Path]:

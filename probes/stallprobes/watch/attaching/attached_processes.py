@@ -17,9 +17,9 @@ from pathlib import Path
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.attaching import RECORDING_NAME
 from stallprobes.watch.attaching import memory_files
-from stallprobes.watch.attaching.access import OwnAccess, TargetAccess
+from stallprobes.watch.attaching.access import OwnAccess
 from stallprobes.watch.attaching.attachment import Attachment, attach
-from stallprobes.watch.attaching.helper import TargetHelper
+from stallprobes.watch.attaching.helper import TargetAccess, TargetHelper
 from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.in_flight import ThreadInDriver, blocked_threads, described
 from stallprobes.watch.attaching.rights import Identity

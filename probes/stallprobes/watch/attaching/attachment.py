@@ -12,13 +12,13 @@ from stallprobes.errors import WatchError
 from stallprobes.machine.gpus import shares_gpu
 from stallprobes.native.layouts.attaching import ControlState
 from stallprobes.native.layouts.watch_file import WatchState
-from stallprobes.watch.attaching.access import TargetAccess
 from stallprobes.watch.attaching.control import Control
+from stallprobes.watch.attaching.helper import TargetAccess
 from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.loading import ATTACHER_S, Loaded
 from stallprobes.watch.attaching.refusals import ended_meanwhile, refusal
 from stallprobes.watch.attaching.target import Target, replaced_sentence
-from stallprobes.watch.environment import WatchOptions, is_cupti_named, named_cupti
+from stallprobes.watch.environment import WatchOptions, is_cupti_named, libcupti_of
 from stallprobes.watch.reading.lack_text import lack_sentence
 
 # Longest wait (s) until the thread that loaded the library has returned to its own system call. After a longer wait,
@@ -211,8 +211,8 @@ def _cupti(target: Target) -> tuple[Path | None, bool]:
     """
     has_own = any("/libcupti.so" in mapping.path for mapping in target.mappings())
     if target.shares_files() and (has_own or target.owner()[0] == os.geteuid()):
-        return named_cupti(), False
-    cupti = None if has_own else named_cupti()
+        return libcupti_of(os.environ), False
+    cupti = None if has_own else libcupti_of(os.environ)
     return cupti, cupti is not None
 
 

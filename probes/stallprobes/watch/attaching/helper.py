@@ -27,11 +27,12 @@ from typing import Any
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
 from stallprobes.watch.attaching import messages
-from stallprobes.watch.attaching.access import native_programs
+from stallprobes.watch.attaching.access import OwnAccess, native_programs
 from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.loading import ATTACHER_S, Loaded
 from stallprobes.watch.attaching.rights import Identity
 from stallprobes.watch.attaching.target import Target, user_name
+from stallprobes.watch.reading.proc_files import content
 from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy
 from stallprobes.watch.reading.source import NO_PY_SPY
 
@@ -204,10 +205,8 @@ class TargetHelper:
     def _is_stopped(self) -> bool:
         """True if the helper, or what it runs, is stopped."""
         pid = self._process.pid
-        children: list[str] = []
-        with suppress(OSError):
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return any(Target(int(process)).state in _STOPPED for process in (str(pid), *children))
+        children = content(Path(f"/proc/{pid}/task/{pid}/children")).split()
+        return any(Target(process).state in _STOPPED for process in (pid, *map(int, children)))
 
     def _lost(self, how: str) -> WatchError:
         self.problem = (
@@ -216,6 +215,10 @@ class TargetHelper:
         )
         self._process.kill()
         return WatchError(self.problem)
+
+
+# What is done with a process. All of it raises WatchError where the way to the process is lost.
+TargetAccess = OwnAccess | TargetHelper
 
 
 @cache

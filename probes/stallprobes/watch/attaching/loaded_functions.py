@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from stallprobes.errors import WatchError
 from stallprobes.watch.attaching.image import ProcessImage
@@ -33,17 +32,11 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _MOST_BYTES = 1 << 24
 
 
-@dataclass(frozen=True)
-class LoadedFunctions:
-    """Addresses in a process: of "syscall; ret", of what calls ``rt_sigreturn``, and of the functions NAMES."""
+def find_functions(target: Target, image: ProcessImage) -> tuple[int, ...]:
+    """The addresses in a process of "syscall; ret", of what calls ``rt_sigreturn``, and of the functions NAMES.
 
-    syscall: int
-    sigreturn: int
-    functions: tuple[int, ...]
-
-
-def find_functions(target: Target, image: ProcessImage) -> LoadedFunctions:
-    """The addresses in a process. Raises WatchError where they cannot be read or found."""
+    Raises WatchError where they cannot be read or found.
+    """
     functions: dict[str, int] = {}
     places: dict[bytes, int] = {}
     try:
@@ -65,7 +58,7 @@ def find_functions(target: Target, image: ProcessImage) -> LoadedFunctions:
         raise WatchError(
             f"{what} cannot be found in the C library of {target.title}: only programs with glibc can be attached."
         )
-    return LoadedFunctions(places[_SYSCALL], places[_SIGRETURN], tuple(functions[name] for name in NAMES))
+    return places[_SYSCALL], places[_SIGRETURN], *(functions[name] for name in NAMES)
 
 
 def _name(part: Mapping) -> str:

@@ -58,8 +58,7 @@ class Programs:
 
 def load_library(target: Target, image: ProcessImage, programs: Programs, threads: Sequence[int]) -> Loaded:
     """Let one of ``threads``, which sleep, load the library. Raises WatchError; then it is not loaded."""
-    functions = find_functions(target, image)
-    addresses = (functions.syscall, functions.sigreturn, *functions.functions)
+    addresses = find_functions(target, image)
     words = [
         "stallscope-attach", str(target.pid), *(f"{address:x}" for address in addresses), str(programs.library),
         str(image.memory), str(image.descriptor), *map(str, threads),

@@ -22,12 +22,6 @@ _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MAX_PATH = 4096
 
 
-class _OpenHow(ctypes.Structure):
-    """struct open_how."""
-
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
 def open_module(pid: int, path: str) -> int:
     """A descriptor of the regular file that has the name ``path`` in the process ``pid``. Raises OSError."""
     if not path.startswith("/") or len(path) > _MAX_PATH or "\0" in path:
@@ -50,7 +44,8 @@ def place_in_root(root: int, path: str) -> int:
 
     Before Linux 5.6 no link is followed at all.
     """
-    how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGIC_LINKS | _IN_ROOT)
+    # struct open_how: flags, mode and resolve.
+    how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGIC_LINKS | _IN_ROOT)
     library = ctypes.CDLL(None, use_errno=True)
     place = library.syscall(
         ctypes.c_long(_OPENAT2), ctypes.c_int(root), ctypes.c_char_p(os.fsencode(path)), ctypes.byref(how),

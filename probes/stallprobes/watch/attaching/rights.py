@@ -12,6 +12,8 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
+from stallprobes.watch.reading.proc_files import content
+
 # Numbers of capabilities (linux/capability.h).
 CAP_SETGID, CAP_SETUID, CAP_SYS_PTRACE = 6, 7, 19
 # Operations of prctl(2).
@@ -32,11 +34,8 @@ class Identity(NamedTuple):
 
 def capabilities() -> int:
     """The capabilities that this process can use, a bit for each."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
+    lines = content(Path("/proc/self/status")).splitlines()
+    return next((int(line.split()[1], 16) for line in lines if line.startswith(b"CapEff:")), 0)
 
 
 def may_trace_everything() -> bool:

@@ -17,6 +17,7 @@ from stallprobes.foreign_text import printable
 from stallprobes.machine.processes import MOST_BYTES_OF_MAPS, pids
 from stallprobes.native.layouts.attaching import CONTROL_NAME
 from stallprobes.watch.attaching.rights import Identity
+from stallprobes.watch.reading.proc_files import content, stat_fields
 
 # Name of libcuda's own thread, which sleeps in poll and holds no lock.
 EVENT_THREAD = "cuda-EvtHandlr"
@@ -71,10 +72,7 @@ class Target:
 
     def field(self, name: str) -> str:
         """A field of its status, "" if there is none."""
-        try:
-            text = (self.folder / "status").read_text(errors="replace")
-        except OSError:
-            return ""
+        text = content(self.folder / "status").decode(errors="replace")
         return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(f"{name}:")), "")
 
     def numbers(self, name: str) -> tuple[int, ...]:
@@ -99,12 +97,8 @@ class Target:
 
     def _stat(self) -> list[bytes]:
         """The fields of its stat from its state on; none where there is no such process."""
-        with suppress(OSError):
-            # The name, in parentheses, may contain anything.
-            fields = (self.folder / "stat").read_bytes().rpartition(b")")[2].split()
-            if len(fields) > 19:
-                return fields
-        return []
+        fields = stat_fields(self.folder)
+        return fields if len(fields) > 19 else []
 
     @property
     def has_memory(self) -> bool:
@@ -160,12 +154,9 @@ class Target:
     def _asleep(self) -> list[int]:
         threads = []
         for folder in (self.folder / "task").iterdir():
-            try:
-                name = (folder / "comm").read_text(errors="replace").strip()
-                call = (folder / "syscall").read_text().split()[0]
-            except (OSError, IndexError):
-                continue
-            if call.isdigit() and int(call) in _SLEEPING:
+            name = content(folder / "comm").decode(errors="replace").strip()
+            call = content(folder / "syscall").partition(b" ")[0]
+            if name and call.isdigit() and int(call) in _SLEEPING:
                 number = int(folder.name)
                 threads.append((name != EVENT_THREAD, number == self.pid, number))
         return [number for *_, number in sorted(threads)]
@@ -229,9 +220,8 @@ def family(pid: int) -> list[int]:
     """A process and its descendants."""
     parents: dict[int, int] = {}
     for each in pids():
-        with suppress(OSError, IndexError, ValueError):
-            # The name, in parentheses, may contain anything.
-            parents[each] = int(Path(f"/proc/{each}/stat").read_bytes().rpartition(b")")[2].split()[1])
+        if fields := stat_fields(Path(f"/proc/{each}")):
+            parents[each] = int(fields[1])
     members = [pid]
     for parent in members:
         members += [child for child, starter in parents.items() if starter == parent]

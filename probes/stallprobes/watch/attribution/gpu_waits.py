@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,9 @@ from stallprobes.traces.delay import LONGEST_CHANGE_NS
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
-from stallprobes.watch.attribution.switch_clock import Tenures
-from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
+from stallprobes.watch.division.instants import CoveredTime, Spans
+from stallprobes.watch.division.recorded_times import Tenures
+from stallprobes.watch.intervals import Int64s, distinct, distinct_pairs, expanded, int64s
 from stallprobes.watch.reading.words import Memory
 
 # Smallest share of a slow call's excess that GPU work, or an overhead of the driver, must cover to be the cause of the
@@ -72,9 +72,7 @@ class GpuWaits:
         return self.front + self.own + self.context + self.process
 
 
-def gpu_waits(
-    calls: CallTable, records: NDArray[Any], work: WorkTable, streams: StreamNumbers, tenures: Mapping[int, Tenures]
-) -> GpuWaits:
+def gpu_waits(calls: CallTable, work: WorkTable, streams: StreamNumbers, tenures: Mapping[int, Tenures]) -> GpuWaits:
     """The waits of ``calls``. ``streams`` are the process's, ``tenures`` are by device."""
     size = len(calls)
     stream, whole = np.full(size, -1, dtype=np.int64), np.full(size, -1, dtype=np.int64)
@@ -84,7 +82,6 @@ def gpu_waits(
     own_stream = np.full(size, -1, dtype=np.int64)
     own_stream[work.last_of_call >= 0] = work.streams[work.last_of_call[work.last_of_call >= 0]]
     pageable, blocking = _copies(calls, work)
-    _stream_of_synchronizations(calls, records, work, stream)
     copies = (calls.waits == Waits.COPY) & blocking
     stream[copies] = own_stream[copies]
     _stream_by_handle(calls, work, streams, own_stream, stream, copies)
@@ -175,15 +172,6 @@ def _copies(calls: CallTable, work: WorkTable) -> tuple[NDArray[np.bool_], NDArr
     return pageable, copies & (pageable | always)
 
 
-def _stream_of_synchronizations(calls: CallTable, records: NDArray[Any], work: WorkTable, stream: Int64s) -> None:
-    """Sets the streams of the calls that wait for one, by CUPTI's record of the call, which older files have."""
-    rows = records[records["kind"] == RecordKind.SYNCHRONIZATION]
-    places = calls.places_of(int64s(rows["correlation"]))
-    for at, context, number in zip(places.tolist(), rows["context"].tolist(), rows["stream"].tolist(), strict=True):
-        if at >= 0 and calls.waits[at] == Waits.STREAM:
-            stream[at] = work.stream_numbers.get((context, number), -1)
-
-
 def _stream_by_handle(
     calls: CallTable,
     work: WorkTable,
@@ -234,9 +222,7 @@ def _add_staged_work(calls: CallTable, work: WorkTable, waits: GpuWaits) -> None
         waits.until[at] = max(until, int(waits.until[at]))
         own = work.streams == waits.stream[at] if waits.stream[at] >= 0 else work.contexts == waits.whole[at]
         every = np.union1d(rows, np.flatnonzero(own & (work.ends > calls.begins[at]) & (work.starts < until)))
-        zeros = np.zeros(len(every), dtype=np.int64)
-        whole = IntervalGroups(zeros, work.starts[every], work.ends[every])
-        covered = whole.covered(zeros[:1], calls.begins[at : at + 1], waits.until[at : at + 1])
+        covered = work.covered(every, calls.begins[at : at + 1], waits.until[at : at + 1])
         rest = int(covered[0]) - int(waits.context[at]) - int(waits.process[at])
         if rest > 2 * int(waits.front[at]):
             waits.by_staging.add(at)
@@ -339,8 +325,7 @@ def _add_of_scope(
 def _covered(parts: Mapping[str, tuple[Int64s, Int64s]], names: Sequence[str], begins: Int64s, ends: Int64s) -> Int64s:
     starts = np.concatenate([parts[name][0] for name in names])
     stops = np.concatenate([parts[name][1] for name in names])
-    zeros = np.zeros(len(starts), dtype=np.int64)
-    return IntervalGroups(zeros, starts, stops).covered(np.zeros(len(begins), dtype=np.int64), begins, ends)
+    return CoveredTime(Spans.united(starts, stops)).during(begins, ends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,3 +363,41 @@ def neighbours(calls: CallTable, work: WorkTable, asked: NDArray[np.bool_]) -> N
     best = np.argsort(covered, kind="stable")
     near.stream[at[best]], near.covered[at[best]] = streams[best], covered[best]
     return near
+
+
+def held_streams(
+    calls: CallTable, work: WorkTable, waits: GpuWaits, asked: NDArray[np.bool_], behind: NDArray[np.bool_]
+) -> Int64s:
+    """Time (ns) for which the stream of each of the ``asked`` calls was held; 0 where it was not.
+
+    A held call is a blocking copy whose own work began late, a synchronization with work in front of it that began
+    late, or a call ``behind`` one that holds its stream, while no work of the context ran.
+    """
+    held_ns = np.zeros(len(calls), dtype=np.int64)
+    own_start = work.own_start(-1)
+    copies = (calls.waits == Waits.COPY) & (own_start >= 0)
+    until = np.where(copies, np.minimum(own_start, calls.ends), 0)
+    for at in np.flatnonzero(asked & np.isin(calls.waits, (Waits.STREAM, Waits.CONTEXT))).tolist():
+        until[at] = _first_start(calls, work, waits, at)
+    until = np.where(behind & (until == 0), calls.ends, until)
+    members = np.flatnonzero(asked & (until > 0) & (calls.excess > 0))
+    if not len(members):
+        return held_ns
+    numbers = int64s([work.context_numbers.get(context, -1) for context in calls.contexts[members].tolist()])
+    begins, until = calls.begins[members], until[members]
+    busy = work.by_context.covered(numbers, begins, until) + waits.context[members] + waits.process[members]
+    held = until - begins - busy
+    kept = held >= OVERLAP_SHARE * calls.excess[members]
+    held_ns[members[kept]] = held[kept]
+    return held_ns
+
+
+def _first_start(calls: CallTable, work: WorkTable, waits: GpuWaits, at: int) -> int:
+    """When the work in front of a synchronization that had not ended began; 0 without any."""
+    stream, context = int(waits.stream[at]), int(waits.whole[at])
+    mine = work.streams == stream if stream >= 0 else work.contexts == context
+    mine &= (work.ends > calls.begins[at]) & (work.starts < calls.ends[at])
+    rows = np.flatnonzero(mine)
+    orders = calls.order_of(int64s(work.rows["correlation"][rows]))
+    rows = rows[orders < calls.order_of(calls.correlations[at : at + 1])[0]]
+    return int(work.starts[rows].min()) if len(rows) else 0

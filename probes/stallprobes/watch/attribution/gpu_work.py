@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.cupti import GPU_WORK
 from stallprobes.records.rows import rows_at
 from stallprobes.watch.attribution.slow_calls import CallTable
+from stallprobes.watch.division.instants import CoveredTime, Spans
 from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.intervals import (
     GroupedTimes,
@@ -140,6 +141,10 @@ class WorkTable:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def covered(self, rows: Int64s | slice, begins: Int64s, ends: Int64s) -> Int64s:
+        """Time (ns) that work at some rows covers from each of ``begins`` to the end."""
+        return CoveredTime(Spans.united(self.starts[rows], self.ends[rows])).during(begins, ends)
 
     def own_start(self, otherwise: int) -> Int64s:
         """When the work of each slow call began; ``otherwise`` for one without work."""

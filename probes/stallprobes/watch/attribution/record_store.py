@@ -17,9 +17,10 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.watch_file import WatchRecord
 from stallprobes.records.rows import joined, rows_where
 from stallprobes.watch.attribution.slow_calls import column_of
-from stallprobes.watch.attribution.switch_clock import ClockOffset, Tenures, tenures_of
+from stallprobes.watch.attribution.switch_clock import ClockOffset, tenures_of
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.division.pending import needs_engine
+from stallprobes.watch.division.recorded_times import Tenures
 from stallprobes.watch.intervals import NONE, Int64s, distinct, distinct_pairs, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 

@@ -41,6 +41,9 @@ MOST_ORDERED = 64
 # First StreamRole whose calls order streams or threads, by events or other waits. The calls of all roles after this
 # role order streams or threads too.
 _ORDERING = StreamRole.RECORDS
+# Roles of calls that can make a stream wait for something other than GPU work: the call lets the stream wait for an
+# event, adds a host function to it, or launches a graph in it.
+_HOLDERS = (StreamRole.WAITS, StreamRole.HOLDS, StreamRole.LAUNCHES)
 
 
 @dataclass(frozen=True)
@@ -267,3 +270,8 @@ def rows_behind(
 def _before(stream: int | None, limit: int, streams: NDArray[np.int64], orders: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Flags of the work of a stream that was submitted before a place in the order."""
     return (streams == stream) & (orders < limit) if stream is not None else np.zeros(len(streams), np.bool_)
+
+
+def may_hold_streams(functions: Iterable[str]) -> bool:
+    """True if a program that calls ``functions`` can make a stream wait for something other than GPU work."""
+    return any(function_of(name).role in _HOLDERS for name in functions)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallprobes.native.layouts.cupti import SwitchOperation
+from stallprobes.watch.division.recorded_times import Tenures
 from stallprobes.watch.intervals import NONE, Int64s, distinct
 
 # Time (ns) from a context switch of the GPU to the start of the work that waited for the switch, measured on an
@@ -109,21 +110,6 @@ class ClockOffset:
     gpu_ns: int
 
 
-@dataclass(frozen=True, eq=False)
-class Tenures:
-    """Times in which contexts had the graphics engine of a GPU, in order, on the host's clock.
-
-    Where ``joined`` is set, the switches between a tenure and the one before it are complete, so that nobody of this
-    program had the engine between them. ``unplaced`` switches could not be converted.
-    """
-
-    contexts: Int64s
-    starts: Int64s
-    ends: Int64s
-    joined: np.ndarray[tuple[int], np.dtype[np.bool_]]
-    unplaced: int
-
-
 def waiting_starts(contexts: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
     """Contexts and starts of the work that may have waited for a switch: behind work of another context, or behind a
     pause of its own. All work on the graphics engine, in order of starts."""
@@ -159,14 +145,14 @@ def find_offset(
     counts = np.searchsorted(differences, differences + width, "right") - np.arange(len(differences))
     least = max(LEAST_SAMPLES, LEAST_RIVAL * int(counts.max()))
     later = slice(int(to[0]), None)
-    owners = _Owners(contexts[later], operations[later], gpu_ns[later])
+    switches = contexts[later], operations[later], gpu_ns[later]
     offsets = []
     for _ in range(MOST_RIVALS):
         best = int(np.argmax(counts))
         if counts[best] < least:
             break
         offset = int(np.median(differences[best : best + int(counts[best])]))
-        if owners.agree(work, starts + offset):
+        if _agrees(switches, work, starts + offset):
             offsets.append((int(counts[best]), offset))
         counts[np.abs(differences - differences[best]) <= 2 * width] = 0
     if not offsets:
@@ -286,22 +272,17 @@ def _fitting(lows: Int64s, highs: Int64s, times: int) -> list[tuple[int, int]]:
     return spans
 
 
-class _Owners:
-    """Contexts that had the engine, by switches in order of time."""
-
-    def __init__(self, contexts: Int64s, operations: Int64s, gpu_ns: Int64s) -> None:
-        self._times, self._owners = gpu_ns, np.where(operations == _START, contexts, -1)
-
-    def agree(self, contexts: Int64s, starts: Int64s) -> bool:
-        """True if work of ``contexts`` may have started at ``starts``, as far as these are among the switches."""
-        inside = (starts >= self._times[0]) & (starts <= self._times[-1])
-        contexts, starts = contexts[inside], starts[inside]
-        # CUPTI's conversion of a start may be off, to before the switch.
-        right = (self._at(starts) == contexts) | (self._at(starts + MOST_SPREAD_NS) == contexts)
-        return bool(len(starts) >= LEAST_SAMPLES and np.count_nonzero(right) >= LEAST_CONSISTENT * len(starts))
-
-    def _at(self, times: Int64s) -> Int64s:
-        return self._owners[np.searchsorted(self._times, times, "right") - 1]
+def _agrees(switches: tuple[Int64s, Int64s, Int64s], contexts: Int64s, starts: Int64s) -> bool:
+    """True if work of ``contexts`` may have started at ``starts``, as far as these are among the ``switches``
+    (contexts, operations and times, in order): the contexts had the engine then."""
+    owners, times = np.where(switches[1] == _START, switches[0], -1), switches[2]
+    inside = (starts >= times[0]) & (starts <= times[-1])
+    contexts, starts = contexts[inside], starts[inside]
+    # CUPTI's conversion of a start may be off, to before the switch.
+    right = np.zeros(len(starts), dtype=np.bool_)
+    for at in (starts, starts + MOST_SPREAD_NS):
+        right |= owners[np.searchsorted(times, at, "right") - 1] == contexts
+    return bool(len(starts) >= LEAST_SAMPLES and np.count_nonzero(right) >= LEAST_CONSISTENT * len(starts))
 
 
 def _sample(switched: Int64s, contexts: Int64s, starts_of: dict[int, Int64s], offset: int, allowed: int) -> int | None:

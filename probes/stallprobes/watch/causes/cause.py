@@ -49,13 +49,6 @@ def named_work(call: ExplainedCall) -> Iterator[str]:
         yield work_text(work)
 
 
-class KnownRemedy(NamedTuple):
-    """What helps, in a sentence, and the pattern that shows it as code, "" without one."""
-
-    remedy: str
-    pattern: str
-
-
 @dataclass(frozen=True, eq=False)
 class CallCause:
     """A cause: its words, what helps, and how a sentence names it.
@@ -85,12 +78,12 @@ class CallCause:
         """What helps, "" where nothing is known."""
         return self.remedy_of if isinstance(self.remedy_of, str) else self.remedy_of()
 
-    def helps(self, function: str) -> KnownRemedy:
+    def helps(self, function: str) -> tuple[str, str]:
         """What helps calls of a function, and the pattern whose remedies show it as code, "" without one."""
         family = family_of(function)
         if family is None or family not in self.by_family:
-            return KnownRemedy(self.remedy, self.pattern)
-        return KnownRemedy(self.by_family[family], "")
+            return self.remedy, self.pattern
+        return self.by_family[family], ""
 
 
 def of_entry(name: str) -> Remedy:

@@ -21,19 +21,19 @@ from stallprobes.watch.attribution.gpu_waits import (
     GpuWaits,
     Neighbours,
     gpu_waits,
+    held_streams,
     neighbours,
 )
 from stallprobes.watch.attribution.gpu_work import WorkTable
-from stallprobes.watch.attribution.held_streams import held_streams
 from stallprobes.watch.attribution.other_processes import OthersWork, nobody
 from stallprobes.watch.attribution.other_threads import CulpritCalls, culprits_of
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.attribution.stream_order import NOTHING_BEHIND, Behind, StreamOrder, rows_behind
-from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause, cause_of_task
 from stallprobes.watch.causes.known_stalls import KnownStalls
-from stallprobes.watch.intervals import GroupedTimes, Int64s, IntervalGroups, int64s
+from stallprobes.watch.division.recorded_times import Tenures
+from stallprobes.watch.intervals import GroupedTimes, Int64s, int64s
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
@@ -143,7 +143,7 @@ class Facts:
     def waits(self) -> GpuWaits:
         """Waits of each call on the GPU."""
         recorded = self.recorded
-        return gpu_waits(self.calls, recorded.records, self.work, recorded.streams, recorded.tenures)
+        return gpu_waits(self.calls, self.work, recorded.streams, recorded.tenures)
 
     @cached_property
     def evidence(self) -> EvidenceReader:
@@ -154,9 +154,7 @@ class Facts:
     @cached_property
     def busy(self) -> Int64s:
         """Time (ns) of each call in which the GPU worked, for any context."""
-        groups = np.zeros(len(self.work), dtype=np.int64)
-        every = IntervalGroups(groups, self.work.starts, self.work.ends)
-        return every.covered(np.zeros(len(self.calls), dtype=np.int64), self.calls.begins, self.calls.ends)
+        return self.work.covered(slice(None), self.calls.begins, self.calls.ends)
 
     @cached_property
     def sizes(self) -> Int64s:
@@ -273,9 +271,7 @@ class Facts:
         rows = rows_behind(behind, work.stream_numbers, work.streams, work.orders, calls.order_of)
         begin, end = calls.begins[at : at + 1], calls.ends[at : at + 1]
         rows = rows[(work.ends[rows] > begin) & (work.starts[rows] < end)]
-        groups = np.zeros(len(rows), dtype=np.int64)
-        covered = IntervalGroups(groups, work.starts[rows], work.ends[rows]).covered(int64s([0]), begin, end)
-        return rows, int(covered[0])
+        return rows, int(work.covered(rows, begin, end)[0])
 
     @cached_property
     def holds(self) -> Int64s:

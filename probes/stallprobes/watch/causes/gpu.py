@@ -16,7 +16,7 @@ from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, Certainty, Wai
 from stallprobes.watch.causes.cause import Answer, CallCause, Rule, of_pattern
 from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual
-from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
+from stallprobes.watch.intervals import Int64s, int64s
 
 # Smallest number of calls from the submission of GPU work to a launch at which the launch queue may have been full. A
 # launch that returns when the work ends then counts as waiting for a place in the queue. Reason: the queue holds some
@@ -199,9 +199,7 @@ def _of_others(facts: Facts, at: int) -> tuple[Int64s, int]:
     begin, end = calls.begins[at : at + 1], calls.ends[at : at + 1]
     others = int64s(work.rows["context"]) != calls.contexts[at]
     rows = np.flatnonzero(others & (work.starts < end) & (work.ends > begin))
-    groups = np.zeros(len(rows), dtype=np.int64)
-    covered = IntervalGroups(groups, work.starts[rows], work.ends[rows]).covered(int64s([0]), begin, end)
-    return rows, int(covered[0])
+    return rows, int(work.covered(rows, begin, end)[0])
 
 
 def _has_many_in_front(facts: Facts, asked: Flags) -> Flags:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
-from stallprobes.latency.statistics import student_t_two_sided
 from stallprobes.matrix.comparing.comparison import Change
+from stallprobes.matrix.comparing.sensitivity import student_t_limit
 
 # Smallest number of runs of each side from which their spread is measured.
 LEAST_RUNS = 3
@@ -49,7 +49,7 @@ class Spread(NamedTuple):
         error = math.sqrt(1 / len(old) + 1 / len(new))
         if min(len(old), len(new)) >= LEAST_RUNS:
             deviation = math.sqrt((_PRIOR_DEVIATION**2 + squares) / (freedom + 1))
-            limit, interval = (deviation * error * _limit_of_t(p, freedom + 1) for p in (_FALSE_ALARMS, 0.05))
+            limit, interval = (deviation * error * student_t_limit(p, freedom + 1) for p in (_FALSE_ALARMS, 0.05))
             return cls(max(limit, _LEAST_CHANGE), interval, True)
         # Not less with two runs: a program can have two speeds, of which each process gets one.
         limit = math.sqrt(2) * ASSUMED_SPREAD
@@ -63,15 +63,3 @@ class Spread(NamedTuple):
         if min(abs(log_ratio), abs(left)) >= self.limit and log_ratio * left > 0:
             return Change.WORSE if log_ratio > 0 else Change.BETTER
         return Change.UNSURE if abs(log_ratio) >= _UNSURE * self.limit else Change.SAME
-
-
-def _limit_of_t(probability: float, freedom: int) -> float:
-    """The value that |t| exceeds with a probability."""
-    return _root(lambda t: student_t_two_sided(t, freedom) - probability, 0.0, 100.0)
-
-
-def _root(falling: Callable[[float], float], low: float, high: float) -> float:
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
-    return high

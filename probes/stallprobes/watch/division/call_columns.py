@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import DriverFunction, HostTask, function_of
 from stallprobes.records.rows import Rows
-from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
 # Kinds and tasks of calls of a function, without and with pageable memory.
 _KINDS, _HOLDS = (
@@ -21,22 +21,26 @@ _KINDS, _HOLDS = (
 )
 # Kind of a call of a function with pageable memory.
 kind_if_pageable = _KINDS[1]
+# Functions by which a thread asks whether work has ended.
+QUERIES = ("cuStreamQuery", "cuEventQuery")
+# Smallest number of consecutive queries of a handle that count as a wait for the handle. Reason: the result of each
+# query is not known.
+_LEAST_POLLS = 3
+# Time (ns) between consecutive queries of a handle below which the queries count as one wait.
+_POLL_NS = 50_000
+# Time (ns) between two runs of queries of the same handle below which the runs count as one wait. Reason: a thread that
+# loses its CPU makes no queries in this time.
+_INTERRUPTED_NS = 10_000_000
 
 
-class CallColumns(NamedTuple):
-    """The kind of each call (CallKind), and the task for whose end calls of other threads may wait (HostTask)."""
-
-    kinds: Int64s
-    holds: Int64s
-
-
-def columns_of(rows: Rows, functions: Mapping[int, str]) -> CallColumns:
-    """The columns of ``rows``, which are DRIVER_CALL."""
+def columns_of(rows: Rows, functions: Mapping[int, str]) -> tuple[Int64s, Int64s]:
+    """The kind of each of ``rows``, which are DRIVER_CALL (CallKind), and the task for whose end calls of other threads
+    may wait (HostTask)."""
     kinds, holds = (np.concatenate([by_number(functions, value) for value in values]) for values in (_KINDS, _HOLDS))
     pageable = (rows["source"] == int(MemoryKind.PAGEABLE)) | (rows["target"] == int(MemoryKind.PAGEABLE))
     places = rows["function"] + pageable * (len(kinds) // 2)
     # Without a look at the bounds of each of two numbers.
-    return CallColumns(kinds.take(places), holds.take(places))
+    return kinds.take(places), holds.take(places)
 
 
 def by_number(functions: Mapping[int, str], value: Callable[[DriverFunction], int]) -> Int64s:
@@ -61,3 +65,29 @@ def may_hold_up(holds: Any, contexts: Any, context: Any) -> NDArray[np.bool_]:
     """
     same = (holds != HostTask.NOTHING) & (contexts == context) & (contexts != 0)
     return np.asarray(same | (holds == HostTask.CONTEXT), dtype=np.bool_)
+
+
+def polls_of(rows: Rows, functions: Mapping[int, str]) -> tuple[Int64s, Int64s, NDArray[np.bool_]]:
+    """Runs of queries by which a thread waits for a stream or an event, among the outermost calls of a log (those of
+    a thread in order).
+
+    Returns the places of the first and the last query of each run, and flags of all calls but the other queries.
+    """
+    kept = np.ones(len(rows), dtype=np.bool_)
+    queries = [number for number, name in functions.items() if name.startswith(QUERIES)]
+    asks = np.isin(rows["function"], queries) if queries else ~kept
+    if np.count_nonzero(asks) < _LEAST_POLLS:
+        return NONE, NONE, kept
+    order = np.argsort(rows["thread"], kind="stable")
+    own = [np.ascontiguousarray(rows[name][order]) for name in ("thread", "function", "stream", "bytes")]
+    same = asks[order][1:] & np.logical_and.reduce([column[1:] == column[:-1] for column in own])
+    gaps = int64s(rows["began_ns"][order][1:]) - int64s(rows["returned_ns"][order][:-1])
+    first = np.flatnonzero(np.append(True, ~same | (gaps >= _POLL_NS)))
+    polls = np.diff(np.append(first, len(rows))) >= _LEAST_POLLS
+    # Of two runs for one handle, the first may have been interrupted.
+    interrupted = polls[1:] & polls[:-1] & same[first[1:] - 1] & (gaps[first[1:] - 1] < _INTERRUPTED_NS)
+    first, polls = first[np.append(True, ~interrupted)], polls[np.append(True, ~interrupted)]
+    last = np.append(first[1:], len(rows)) - 1
+    first, last = first[polls], last[polls]
+    kept[order[expanded(first, last)[1]]] = False
+    return order[first], order[last], kept

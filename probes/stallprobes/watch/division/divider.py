@@ -58,14 +58,7 @@ from stallprobes.watch.division.pending import (
     with_overheads,
 )
 from stallprobes.watch.division.phases import divided_phases, growth_of
-from stallprobes.watch.division.recorded_times import (
-    NO_ENGINE_USE,
-    EngineTenures,
-    EngineUse,
-    away,
-    recorded,
-    unfollowed,
-)
+from stallprobes.watch.division.recorded_times import NO_ENGINE_USE, EngineUse, Tenures, away, recorded, unfollowed
 from stallprobes.watch.division.result import DividedProcess, ProcessDivision, SequenceDivision
 from stallprobes.watch.division.sequence_sums import SequenceSums
 from stallprobes.watch.division.sequences import SequenceBook
@@ -387,7 +380,7 @@ class ProcessDivider:
     def _note_start_up(
         self, start_up: StartUp, process: WatchedProcess, records: NDArray[Any], calls: CallBatch
     ) -> None:
-        if start_up.is_over(self._done_ns) or start_up.is_settled(self._done_ns):
+        if start_up.is_settled(self._done_ns):
             return
         outermost = calls_of(calls.rows, calls.functions)
         start_up.note_calls(outermost["begin"], outermost["end"], outermost["kind"])
@@ -465,8 +458,8 @@ class ProcessDivider:
         )
         unknown = begun["returned"] < 0
         self._note_flying(begun, flying)
-        self._switches = engine_use.switches
-        self._placed = {device for device, tenures in engine_use.tenures.items() if len(tenures.contexts)}
+        every_tenure, self._switches = engine_use
+        self._placed = {device for device, tenures in every_tenure.items() if len(tenures.contexts)}
         spans = self._recorded(process, begun, every)
         leaders, devices = self._leaders_of(begun), column(begun, "device")
         work = [column(begun, name) for name in ("start", "end", "thread")]
@@ -484,7 +477,7 @@ class ProcessDivider:
                 rows_where(begun, mine),
                 until,
                 spans,
-                engine_use.tenures.get(device),
+                every_tenure.get(device),
                 _Beside(
                     beside_starts,
                     beside_ends,
@@ -602,7 +595,7 @@ class ProcessDivider:
         rows: Rows,
         until: int,
         spans: Spans,
-        tenures: EngineTenures | None,
+        tenures: Tenures | None,
         beside: _Beside,
     ) -> None:
         sequence = self._sequences[key]
@@ -709,7 +702,7 @@ class ProcessDivider:
             left={each for each in sequence.threads if self._book.knows(each) and self._book.leader(each) != leader},
             possible_ns=lambda times: max(
                 (self._outside.possible_ns(each, times) for each in sequence.threads),
-                key=lambda waits: waits.spins + waits.sleeps,
+                key=lambda waits: waits[0] + waits[1],
                 default=NO_WAITS,
             ),
             missing_ns=missing_ns,
@@ -725,8 +718,8 @@ class ProcessDivider:
         found = divided_phases(phases, divide, begins, self._ended, self._start_up.began_ns)
         growth = None if begins is None or phases else growth_of(begins, times)
         if found is not None:
-            division, times = found.division.changed(phases=found.phases), found.chosen
-            mean_ns = found.phases[0].step_ns
+            described, times = found
+            division, mean_ns = divide(times).changed(phases=described), described[0].step_ns
             step = step.changed(ns=mean_ns, low_ns=mean_ns, high_ns=mean_ns) if step and mean_ns else None
         if step is not None and (found is not None or len(self._process.windows)):
             # Where records are switched, single steps are slow because of that.
@@ -808,7 +801,7 @@ def _late(rows: Rows, begin_ns: int) -> tuple[Int64s, Int64s]:
         return NONE, NONE
     new = Spans.united(starts[late], ends[late])
     covered = CoveredTime(Spans.united(starts[rows["seen"]], ends[rows["seen"]]))
-    return new.begins, new.ends - new.begins - (covered.before(new.ends) - covered.before(new.begins))
+    return new.begins, new.ends - new.begins - covered.during(*new)
 
 
 def _work_of(rows: Rows) -> Operations:

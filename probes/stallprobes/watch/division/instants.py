@@ -256,6 +256,10 @@ class CoveredTime:
         """As ``before`` for times that ascend, in less time where there are more of them than spans."""
         return self._before(times, count_until(self._spans.begins, times) - 1)
 
+    def during(self, begins: Int64s, ends: Int64s) -> Int64s:
+        """The time (ns) that the spans cover from each of ``begins`` to the end; 0 where that is before."""
+        return self.before(np.maximum(begins, ends)) - self.before(begins)
+
     def _before(self, times: Int64s, places: Int64s) -> Int64s:
         begins, ends = self._spans
         if not len(begins):

@@ -6,8 +6,6 @@ is the host's. A faster host would not make it shorter than this.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from stallprobes.watch.division.instants import SequenceTimes
@@ -29,24 +27,18 @@ _MOST_SEEN = 4096
 _NO_GAP_NS = 200
 
 
-class LeastGap(NamedTuple):
-    """When operations start that follow one of their stream, and what the GPU took at least before each (ns)."""
-
-    starts: Int64s
-    times: Int64s
-
-
 class LeastGaps:
     """The least gap of a sequence, slice after slice."""
 
     def __init__(self) -> None:
         self._least_ns: int | None = None
 
-    def of(self, times: SequenceTimes, begin_ns: int, until_ns: int) -> LeastGap:
-        """The least gaps before operations that start between two times and that the host has submitted late."""
+    def of(self, times: SequenceTimes, begin_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
+        """The least gaps before operations that start between two times and that the host has submitted late: when
+        these start, and what the GPU took at least before each (ns)."""
         work = times.work
         if len(work) < 2:
-            return LeastGap(NONE, NONE)
+            return NONE, NONE
         ends = np.maximum.accumulate(work.ends)[:-1]
         starts, gaps = work.starts[1:], work.starts[1:] - ends
         following = (gaps > _NO_GAP_NS) & (starts > begin_ns) & (starts <= until_ns)
@@ -66,7 +58,7 @@ class LeastGaps:
             if least <= _MOST_ACCEPTED_NS:
                 self._least_ns = least if self._least_ns is None else min(self._least_ns, least)
         if self._least_ns is None:
-            return LeastGap(NONE, NONE)
+            return NONE, NONE
         # Else the gap is one between kernels as a whole.
         late = following & (work.returned[1:] > ends - times.limits.launch_ns)
-        return LeastGap(starts.compress(late), np.minimum(gaps.compress(late), self._least_ns))
+        return starts.compress(late), np.minimum(gaps.compress(late), self._least_ns)

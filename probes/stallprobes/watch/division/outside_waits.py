@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +17,10 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
+from stallprobes.watch.division.call_columns import QUERIES
 from stallprobes.watch.division.cpu_time import CpuSamples, passed_ns
 from stallprobes.watch.division.instants import Flags, Spans, ThreadCalls
 from stallprobes.watch.division.pending import column
-from stallprobes.watch.division.polls import QUERIES
 from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
 # Number in place of a function's number, for a wait for the GPU outside calls.
@@ -119,20 +118,12 @@ class _Gaps:
         return False if slope + 2 * error < _COMPUTING_SLOPE and scatter > (_CLOCK_ERROR_NS / 1e6) ** 2 else None
 
 
-class PossibleWaits(NamedTuple):
-    """Times (ns) in gaps that may be waits: where the thread is on a CPU, and where it sleeps; of the latter those
-    while the GPU works, of which it is not known that they are waits.
-
-    Before a gap in which it sleeps is a call by which the GPU wakes a thread. That takes a while after the work.
-    """
-
-    spins: int = 0
-    sleeps: int = 0
-    unproven: int = 0
-
-
-# Value for a thread without gaps that may be waits.
-NO_WAITS = PossibleWaits()
+# Times (ns) in gaps that may be waits: where the thread is on a CPU, and where it sleeps; of the latter those while the
+# GPU works, of which it is not known that they are waits. Before a gap in which it sleeps is a call by which the GPU
+# wakes a thread. That takes a while after the work.
+PossibleWaits = tuple[int, int, int]
+# No gap that may be a wait.
+NO_WAITS: PossibleWaits = (0, 0, 0)
 
 
 class OutsideWaits:
@@ -156,7 +147,7 @@ class OutsideWaits:
             # What passes after the work may be a wait too.
             sleeps += rest_ns + (0 if gaps.wait else work_ns) if gaps.wakes else 0
             unproven += work_ns if gaps.wakes and not gaps.wait else 0
-        return PossibleWaits(spins, sleeps, unproven)
+        return spins, sleeps, unproven
 
     def missing_ns(self, thread: int, begins: Int64s, width_ns: int) -> Int64s:
         """Time (ns) of a thread in bins of ``width_ns``: waits that were not taken for such when they were divided,

@@ -14,9 +14,8 @@ from stallprobes.native.layouts.cupti import GPU_WORK, CopyKind, MemoryKind, Ove
 from stallprobes.native.layouts.driver_calls import CallKind, HostTask, function_of
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, of_kinds, rows_where
-from stallprobes.watch.division.call_columns import columns_of
+from stallprobes.watch.division.call_columns import columns_of, polls_of
 from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, LastEnd, Limits, Spans, ThreadCalls
-from stallprobes.watch.division.polls import Polls
 from stallprobes.watch.intervals import Int64s, coded, distinct, grouped_order, int64s, numbered
 from stallprobes.watch.reading.process import WatchedProcess
 
@@ -91,10 +90,10 @@ def calls_of(rows: Rows, functions: Mapping[int, str]) -> Rows:
     calls["thread"], calls["correlation"] = threads_of(rows), rows["correlation"]
     calls["context"], calls["function"] = rows["context"], rows["function"]
     calls["kind"], calls["holds"] = columns_of(rows, functions)
-    polls = Polls.of(rows, functions)
-    calls["begin"][polls.last] = calls["begin"][polls.first]
-    calls["kind"][polls.last] = int(CallKind.WAITS)
-    return calls[polls.kept] if len(polls.last) else calls
+    first, last, kept = polls_of(rows, functions)
+    calls["begin"][last] = calls["begin"][first]
+    calls["kind"][last] = int(CallKind.WAITS)
+    return calls[kept] if len(last) else calls
 
 
 def threads_of(rows: Rows) -> Int64s:

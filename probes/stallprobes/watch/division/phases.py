@@ -120,24 +120,16 @@ def growth_of(steps: BinnedSums, times: Times) -> StepGrowth | None:
     return StepGrowth(first_ns, last_ns)
 
 
-class PhasesFound(NamedTuple):
-    """Phases of a sequence, the one that the verdict is of first: their ``times`` (ns) are since the process began. The
-    ``division`` is that of the first one, whose times are ``chosen``."""
-
-    division: SequenceDivision
-    chosen: Times
-    phases: tuple[PhaseDivision, ...]
-
-
 def divided_phases(
     phases: Sequence[Times],
     divide: Callable[[Times], SequenceDivision],
     steps: BinnedSums | None,
     ended: bool,
     began_ns: int,
-) -> PhasesFound | None:
-    """The phases with their divisions, the last one first, or the longest one if the process has ``ended``; None if the
-    verdict on one is not known, or all are alike in verdict and time of a step.
+) -> tuple[tuple[PhaseDivision, ...], Times] | None:
+    """The phases by their divisions, the last one first, or the longest one if the process has ``ended``, with times
+    (ns) since the process began, and the times of the first one; None if the verdict on one is not known, or all are
+    alike in verdict and time of a step.
 
     ``divide`` is the division of some times, ``steps`` has the begins of steps, None without regular ones. The process
     began at ``began_ns``.
@@ -157,14 +149,11 @@ def divided_phases(
         return None
     first = max(kept, key=lambda phase: (phase.ns if ended else phase.times[-1][1], phase.times))
     others = sorted((phase for phase in kept if phase is not first), key=lambda phase: phase.times)
-    return PhasesFound(
-        divide(first.times),
-        first.times,
-        tuple(
-            phase.changed(times=tuple((begin - began_ns, end - began_ns) for begin, end in phase.times))
-            for phase in (first, *others)
-        ),
+    described = (
+        phase.changed(times=tuple((begin - began_ns, end - began_ns) for begin, end in phase.times))
+        for phase in (first, *others)
     )
+    return tuple(described), first.times
 
 
 def _phase(times: Times, found: SequenceDivision, steps: BinnedSums | None) -> PhaseDivision:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,25 +16,25 @@ from stallprobes.watch.reading.process import WatchedProcess
 LEAST_AWAY_NS = 20_000
 
 
-class EngineTenures(NamedTuple):
-    """Times in which contexts had the graphics engine of a GPU, in order; ``joined`` to the one before: nobody of the
-    process had it between them."""
+@dataclass(frozen=True, eq=False)
+class Tenures:
+    """Times in which contexts had the graphics engine of a GPU, in order, on the host's clock.
+
+    Where ``joined`` is set, the switches between a tenure and the one before it are complete, so that nobody of this
+    program had the engine between them. ``unplaced`` switches could not be converted.
+    """
 
     contexts: Int64s
     starts: Int64s
     ends: Int64s
     joined: Flags
+    unplaced: int = 0
 
 
-class EngineUse(NamedTuple):
-    """The tenures of each GPU by its number, and the number of context switches that they are made of."""
-
-    tenures: Mapping[int, EngineTenures]
-    switches: int
-
-
+# The tenures of each GPU by its number, and the number of context switches that they are made of.
+EngineUse = tuple[Mapping[int, Tenures], int]
 # Value if the times at which each context had the GPU's engine are not known.
-NO_ENGINE_USE = EngineUse({}, 0)
+NO_ENGINE_USE: EngineUse = ({}, 0)
 
 
 def recorded(process: WatchedProcess) -> Spans:
@@ -56,7 +56,7 @@ def unfollowed(process: WatchedProcess) -> Spans:
     return Spans.united(windows.begins[windows.quiet], np.minimum(windows.ends[windows.quiet], FOREVER))
 
 
-def away(tenures: EngineTenures | None, contexts: Set[int]) -> Spans:
+def away(tenures: Tenures | None, contexts: Set[int]) -> Spans:
     """The times in which none of ``contexts`` had the engine."""
     if tenures is None or not len(tenures.contexts):
         return NO_SPANS

@@ -76,7 +76,6 @@ from stallprobes.watch.division.short_gains import (
 from stallprobes.watch.division.slowdown import NO_SLOWDOWN, Slowdown, without_slowdown
 from stallprobes.watch.division.stream_sums import StreamSums
 from stallprobes.watch.division.wait_sums import WaitSums, limited
-from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import NONE, Int64s, distinct
 
 # Error (share of the time) of the time asleep by samples of a thread's state.
@@ -153,8 +152,8 @@ class SequenceSums:
         first, columns = sums_of(instants, sums.origin_ns, sums.width_ns)
         sums.add(first, columns)
         if len(columns):
-            gaps = self._gaps.of(times, begin, until)
-            add_at(sums, np.minimum(gaps.starts, until - 1), LEAST_GAPS, gaps.times)
+            starts, gaps = self._gaps.of(times, begin, until)
+            add_at(sums, np.minimum(starts, until - 1), LEAST_GAPS, gaps)
             order = SubmittedOrder.of(times, rows["few"], begin, until)
             # The groups of launches have the column LONGER_QUEUES.
             starts, *longer = self._groups.add(times, instants)
@@ -174,7 +173,7 @@ class SequenceSums:
                 add_at(sums, starts, column, ns)
         if (waits := instants.parts == NUMBERS[Part.OTHER_WORK]).any():
             self._add_others(instants.begins[waits], instants.ends[waits], times.others())
-        self._waits.add(wait_weights(times, begin, until), until)
+        self._waits.add(times, begin, until)
         ends = times.work.ends
         # An operation that ends where a bin begins is in the bin before. When it ends is not known if records were
         # switched off meanwhile.
@@ -191,8 +190,7 @@ class SequenceSums:
 
     def _add_others(self, begins: Int64s, ends: Int64s, others: Mapping[int, Spans]) -> None:
         for thread, spans in others.items():
-            covered = CoveredTime(spans)
-            ns = covered.before(ends) - covered.before(begins)
+            ns = CoveredTime(spans).during(begins, ends)
             add_at(self._others.setdefault(thread, BinnedSums(self._sums.origin_ns, columns=1)), begins, 0, ns)
 
     def advance(self, rows: Rows, until: int) -> None:

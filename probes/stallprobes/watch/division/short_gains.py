@@ -240,10 +240,10 @@ class SubmittedOrder(NamedTuple):
         ends = np.maximum.accumulate(self.work.ends)
         alone = np.maximum(ends - np.maximum(begins, np.append(begins[:1], ends[:-1])), 0)
         none = np.zeros(len(starts), dtype=np.int64)
-        chain = self.order.replayed(none, none)
-        grown = np.diff(np.maximum.accumulate(chain.ends), prepend=0)
+        places, ends_of_chain = self.order.replayed(none, none)
+        grown = np.diff(np.maximum.accumulate(ends_of_chain), prepend=0)
         saved = np.concatenate((alone, -grown)) * self.factor
-        return np.concatenate((starts, starts[chain.places])), saved.astype(np.int64)
+        return np.concatenate((starts, starts[places])), saved.astype(np.int64)
 
     def replayed(self, instants: Instants, borders: Int64s, removed: Flags) -> tuple[Int64s, Int64s]:
         """The first instant of each group between ``borders``, and the time (ns) that the group takes if the host skips

@@ -121,7 +121,7 @@ class SlowdownSums:
         if not len(windows) or windows.on.all():
             self._since_ns = now_ns
             return
-        self._calls.append((calls.rows, columns_of(calls.rows, calls.functions).kinds))
+        self._calls.append((calls.rows, columns_of(calls.rows, calls.functions)[0]))
         self._callback_ns = process.callback_ns
         self._graphs.update(number for number, name in calls.functions.items() if name.startswith(_GRAPH_LAUNCH))
         self._drop_oldest()

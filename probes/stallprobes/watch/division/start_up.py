@@ -109,16 +109,12 @@ class StartUp:
         begin = int(_BEGINS[min(int(np.searchsorted(_BEGINS, every[0])), len(_BEGINS) - 1)])
         return begin if begin <= complete else None
 
-    def is_over(self, known_ns: int) -> bool:
-        """True if a steady state that has not begun until ``known_ns`` never begins."""
-        return known_ns - self.began_ns >= len(self._busy) * SECOND_NS
-
     def is_settled(self, known_ns: int) -> bool:
-        """True if a steady state with launches has begun that no event after ``known_ns`` moves: one moves it that is
-        in its first seconds, and known a little later."""
-        if self._late:
-            return True
+        """True if no event after ``known_ns`` changes when the steady state begins: one moves it that is in its first
+        seconds, and known a little later. One that has not begun by then may never begin."""
         complete = (known_ns - self.began_ns) // SECOND_NS
+        if self._late or complete >= len(self._busy):
+            return True
         steady = self._first_steady(~self._busy & self._launched, complete)
         return steady is not None and complete - steady >= 2 * QUIET_SECONDS
 

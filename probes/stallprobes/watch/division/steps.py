@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,28 +81,20 @@ class Step(Document, kw_only=True):
     """How many were counted in the steady state."""
 
 
-class _Key(NamedTuple):
-    """Calls of one thread that do the same."""
-
-    thread: int
-    function: int
-    bytes: int
-
-
-class _RangeKey(NamedTuple):
-    """Ranges of one name in one thread, which are at a place of the file."""
-
-    thread: int
-    place: int
-
-
 @dataclass
-class _CallSteps:
-    """The times from one call to the next: ``counts`` by bucket, and when they began. Those in which an aggressor of
-    ``turns`` may run are not counted."""
+class _Steps:
+    """The times from one call, or one range, to the next: ``counts`` by bucket, and when they began. Those in which an
+    aggressor of ``turns`` may run are not counted. ``thread``, ``range``, ``function`` and ``bytes`` are as of a step;
+    each range took ``mean_ns``."""
 
+    thread: int
     begins: BinnedSums
     turns: TurnTimes
+    range: str = ""
+    function: str = ""
+    bytes: int = 0
+    begun: int = 0
+    mean_ns: float = 0.0
     counts: Int64s = field(default_factory=lambda: int64s(np.zeros(_BUCKETS)))
     last_ns: int = 0
     # Times that are near the one before, and all that have one before.
@@ -127,6 +119,30 @@ class _CallSteps:
             self._noted = []
 
     @property
+    def step(self) -> Step | None:
+        """The step by the times between its begins; None if these are few, short or not regular."""
+        steps = int(self.counts.sum())
+        if steps < LEAST_STEPS:
+            return None
+        sums, shares = np.cumsum(self.counts), (0.25, 0.5, 0.75, 0.99)
+        low, middle, high, slow = (_middle(int(np.searchsorted(sums, share * steps))) for share in shares)
+        if middle < LEAST_NS or _share_near(self.counts, middle) < LEAST_NEAR:
+            return None
+        if _share_near(self.counts * _MIDDLES, middle) < _LEAST_OF_TIME:
+            return None
+        return Step(
+            thread=self.thread,
+            function=self.function,
+            bytes=self.bytes,
+            ns=middle,
+            low_ns=low,
+            high_ns=high,
+            slow_ns=slow if steps >= _LEAST_OF_SLOW else None,
+            steps=steps,
+            range=self.range,
+        )
+
+    @property
     def regular(self) -> float:
         """The share of times that are near the one before; 0 where they are few, or too short for steps."""
         middle = int(np.searchsorted(np.cumsum(self.counts), self.counts.sum() / 2))
@@ -148,20 +164,6 @@ class _CallSteps:
             self._last_period = periods[-1:]
         add_at(self.begins, begins, 0, np.full(len(begins), 1 + missed / len(begins)) if missed else None)
 
-
-@dataclass
-class _RangeSteps(_CallSteps):
-    """The times from one range to the next. Each range took ``mean_ns``."""
-
-    name: str = ""
-    begun: int = 0
-    mean_ns: float = 0.0
-
-    @property
-    def inside_ns(self) -> float:
-        """The time inside the ranges that are counted."""
-        return self.mean_ns * float(self.counts.sum())
-
     def add_ranges(self, ranges: NamedRange, begin_ns: int) -> None:
         """Add those that began since the last reading, and since ``begin_ns``."""
         count = ranges.begun - self.begun
@@ -180,36 +182,36 @@ class StepBook:
     def __init__(self, origin_ns: int = 0, turns: TurnTimes | None = None) -> None:
         """``origin_ns`` is where the first bin of ``begins_of`` begins. ``turns`` are those of an experiment beside."""
         self._origin_ns, self._turns = origin_ns, turns or TurnTimes()
-        self._functions: dict[int, str] = {}
         # Begins of the last blocking calls of any kind.
         self.blocking: Int64s = NONE
         self._begin_ns = 0
-        self._calls: dict[_Key, _CallSteps] = {}
-        self._ranges: dict[_RangeKey, _RangeSteps] = {}
+        # By thread, number of the function and bytes; by thread and place of the range in the file.
+        self._calls: dict[tuple[int, ...], _Steps] = {}
+        self._ranges: dict[tuple[int, ...], _Steps] = {}
         # Begins that were counted before it was known when the steady state began.
-        self._before: dict[_Key | _RangeKey, BinnedSums] = {}
+        self._before: dict[tuple[int, ...], BinnedSums] = {}
 
     def add(self, calls: CallBatch, ranges: Iterable[NamedRange], begin_ns: int) -> None:
         """Add the calls and the ranges of a reading; what began before ``begin_ns``, when the steady state began, does
         not count."""
         if begin_ns != self._begin_ns:
             self._begin_ns = begin_ns
-            self._before = {key: row.begins for rows in (self._counted(), self._ranges) for key, row in rows.items()}
+            self._count()
+            self._before = {key: row.begins for key, row in (*self._calls.items(), *self._ranges.items())}
             self._calls, self._ranges = {}, {}
         for named in ranges:
             if named.name.startswith(_OF_LIBRARIES):
                 continue
-            key = _RangeKey(named.thread, named.place)
+            key = named.thread, named.place
             if key not in self._ranges:
-                self._ranges[key] = _RangeSteps(self._begins(key), self._turns, name=named.name)
+                self._ranges[key] = _Steps(named.thread, self._begins(key), self._turns, named.name)
             self._ranges[key].add_ranges(named, begin_ns)
         self._add_calls(calls, begin_ns)
 
     def _add_calls(self, calls: CallBatch, begin_ns: int) -> None:
-        self._functions.update(calls.functions)
         rows = rows_where(calls.rows, _BLOCKS[by_number(calls.functions, kind_if_pageable)][calls.rows["function"]])
         kept = ((rows["flags"] & int(CallFlag.NESTED)) == 0) & (rows["began_ns"] >= begin_ns)
-        kept &= _BLOCKS[columns_of(rows, calls.functions).kinds]
+        kept &= _BLOCKS[columns_of(rows, calls.functions)[0]]
         rows = rows_where(rows, kept)
         if not len(rows):
             return
@@ -223,17 +225,13 @@ class StepBook:
         borders = [0, *(np.flatnonzero(~same) + 1).tolist(), len(rows)]
         for first, last in pairwise(borders):
             row = rows[first]
-            key = _Key(int(row["thread"]), int(row["function"]), int(row["bytes"]))
+            key = thread, number, size = int(row["thread"]), int(row["function"]), int(row["bytes"])
             if key not in self._calls:
                 if len(self._calls) >= MOST_CALLS:
                     continue
-                self._calls[key] = _CallSteps(self._begins(key), self._turns)
+                self._calls[key] = _Steps(thread, self._begins(key), self._turns, bytes=size)
+            self._calls[key].function = calls.functions[number]
             self._calls[key].note(begins[first:last])
-
-    def _counted(self) -> dict[_Key, _CallSteps]:
-        for row in self._calls.values():
-            row.count()
-        return self._calls
 
     def step_of(self, threads: Iterable[int]) -> Step | None:
         """The step of a sequence of ``threads``; None if none of their ranges and blocking calls is regular.
@@ -241,84 +239,45 @@ class StepBook:
         Of regular ranges it is the one in which most of the time passes, of calls the most regular one.
         """
         mine = set(threads)
-        return self._range_of(mine) or self._call_of(mine)
+        self._count()
+        ranges, calls = (
+            [(row, step) for row in rows.values() if row.thread in mine and (step := row.step) is not None]
+            for rows in (self._ranges, self._calls)
+        )
+        if not ranges:
+            of_calls = ((_share_near(row.counts, step.ns), step.ns, step) for row, step in calls)
+            return max(of_calls, key=lambda item: item[:2], default=(0, 0, None))[2]
+        times = [(row.mean_ns * float(row.counts.sum()), step) for row, step in ranges]
+        least_ns = LEAST_INSIDE * max(inside_ns for inside_ns, _ in times)
+        return max((item for item in times if item[0] >= least_ns), key=lambda item: (item[1].ns, item[0]))[1]
 
     def last_begins(self, step: Step) -> Int64s:
         """When the last steps of a kind began, in their order."""
-        rows: Iterable[_CallSteps] = (
-            [row for key, row in self._ranges.items() if (key.thread, row.name) == (step.thread, step.range)]
-            if step.range
-            else [
-                row
-                for key, row in self._counted().items()
-                if (key.thread, self._functions.get(key.function, ""), key.bytes)
-                == (step.thread, step.function, step.bytes)
-            ]
+        self._count()
+        rows = (
+            row
+            for row in (*self._ranges.values(), *self._calls.values())
+            if (row.thread, row.range, row.function, row.bytes) == (step.thread, step.range, step.function, step.bytes)
         )
-        rows = list(rows)
-        for row in rows:
-            row.count()
         return int64s(np.sort(np.concatenate([NONE, *(row.recent for row in rows)])))
 
     def begins_of(self, threads: Iterable[int]) -> BinnedSums | None:
         """How many steps of a sequence of ``threads`` began in each bin, by the range or call of which most are about
         as long as the one before; None without any that is so regular."""
         mine = set(threads)
-        for rows in (self._ranges, self._counted()):
-            regular = [
-                (row.regular, row) for key, row in rows.items() if key.thread in mine and row.regular >= LEAST_NEAR
-            ]
-            if regular:
+        self._count()
+        for rows in (self._ranges, self._calls):
+            own = ((row.regular, row) for row in rows.values() if row.thread in mine)
+            if regular := [item for item in own if item[0] >= LEAST_NEAR]:
                 return max(regular, key=lambda item: (item[0], -item[1].compared))[1].begins
         return None
 
-    def _begins(self, key: _Key | _RangeKey) -> BinnedSums:
+    def _count(self) -> None:
+        for row in self._calls.values():
+            row.count()
+
+    def _begins(self, key: tuple[int, ...]) -> BinnedSums:
         return self._before.pop(key, None) or BinnedSums(self._origin_ns, columns=1)
-
-    def _range_of(self, threads: set[int]) -> Step | None:
-        steps = [
-            (row.inside_ns, step)
-            for key, row in self._ranges.items()
-            if key.thread in threads and (step := _step(row.counts, thread=key.thread, range=row.name)) is not None
-        ]
-        least_ns = LEAST_INSIDE * max((inside_ns for inside_ns, _ in steps), default=0)
-        return max(
-            (item for item in steps if item[0] >= least_ns), key=lambda item: (item[1].ns, item[0]), default=(0, None)
-        )[1]
-
-    def _call_of(self, threads: set[int]) -> Step | None:
-        steps = [
-            (_share_near(row.counts, step.ns), step)
-            for key, row in self._counted().items()
-            if key.thread in threads
-            for function in (self._functions.get(key.function, ""),)
-            if (step := _step(row.counts, thread=key.thread, function=function, bytes=key.bytes)) is not None
-        ]
-        return max(steps, key=lambda item: (item[0], item[1].ns))[1] if steps else None
-
-
-def _step(counts: Int64s, *, thread: int, function: str = "", bytes: int = 0, range: str = "") -> Step | None:
-    """The step by the times between its begins; None if these are few, short or not regular."""
-    steps = int(counts.sum())
-    if steps < LEAST_STEPS:
-        return None
-    sums = np.cumsum(counts)
-    low, middle, high, slow = (_middle(int(np.searchsorted(sums, share * steps))) for share in (0.25, 0.5, 0.75, 0.99))
-    if middle < LEAST_NS or _share_near(counts, middle) < LEAST_NEAR:
-        return None
-    if _share_near(counts * _MIDDLES, middle) < _LEAST_OF_TIME:
-        return None
-    return Step(
-        thread=thread,
-        function=function,
-        bytes=bytes,
-        ns=middle,
-        low_ns=low,
-        high_ns=high,
-        slow_ns=slow if steps >= _LEAST_OF_SLOW else None,
-        steps=steps,
-        range=range,
-    )
 
 
 def _bucket(ns: Int64s) -> Int64s:

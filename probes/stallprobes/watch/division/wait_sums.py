@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
+from stallprobes.watch.division.instants import SequenceTimes
 from stallprobes.watch.division.result import WaitShare
-from stallprobes.watch.division.wait_weights import WaitWeights
-from stallprobes.watch.intervals import Int64s, distinct, int64s
+from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
 
 # Largest number of functions that have sums of their own: the functions that waited first. Reason: programs use two or
 # three functions that wait.
@@ -18,6 +19,8 @@ MOST_FUNCTIONS = 8
 # _WEIGHT: sum (ns) of the weights of its calls. A call's weight is the gap in the GPU's work in which the call
 # returned, at most the call's duration. _COLUMNS: number of columns.
 _CALLS, _TIME, _WEIGHT, _COLUMNS = range(4)
+# Flags by number of CallKind: a call of this kind waits for the GPU's work.
+_WAITING = np.array([kind in (CallKind.WAITS, CallKind.COPIES, CallKind.FREES) for kind in CallKind])
 
 
 class WaitSums:
@@ -28,14 +31,26 @@ class WaitSums:
         # The place of each function's columns, by its number.
         self._places: dict[int, int] = {}
 
-    def add(self, waits: WaitWeights, end_ns: int) -> None:
-        """Add the waits that returned in a slice of time until ``end_ns``."""
-        for function in distinct(waits.functions).tolist():
+    def add(self, times: SequenceTimes, begin_ns: int, end_ns: int) -> None:
+        """Add the waits that returned from ``begin_ns`` on and before ``end_ns``, or at the end, where work was
+        recorded."""
+        waits = [(NONE, NONE, NONE)]
+        for calls in times.threads.values():
+            places = np.flatnonzero(_WAITING[calls.kinds])
+            returned = calls.spans.ends[places]
+            # At its end, a slice may leave a gap open.
+            chosen = (returned >= begin_ns) & ((returned < end_ns) | ((returned == end_ns) & times.ended))
+            if chosen.any() and len(calls.functions):
+                places = places[chosen & times.recorded.contain(returned)]
+                waits.append((calls.spans.begins[places], calls.spans.ends[places], calls.functions[places]))
+        begins, ends, functions = map(np.concatenate, zip(*waits, strict=True))
+        durations, weights = ends - begins, _weights(times, begins, ends, end_ns)
+        for function in distinct(functions).tolist():
             place = self._places.setdefault(function, len(self._places))
             if place < MOST_FUNCTIONS:
-                mine = waits.functions == function
-                ends = np.minimum(waits.ends[mine], end_ns - 1)
-                add_at(self._sums, ends, place * _COLUMNS, None, waits.durations[mine], waits.weights[mine])
+                mine = functions == function
+                at = np.minimum(ends[mine], end_ns - 1)
+                add_at(self._sums, at, place * _COLUMNS, None, durations[mine], weights[mine])
 
     def counts(self, borders: Int64s) -> Int64s:
         """The number of waits that returned from each of ``borders`` (ns) to before the next."""
@@ -57,6 +72,22 @@ class WaitSums:
             if place < MOST_FUNCTIONS and totals[place, _CALLS]
         ]
         return tuple(sorted(shares, key=lambda share: (-share.share, -share.ns, share.function)))
+
+
+def _weights(times: SequenceTimes, begins: Int64s, ends: Int64s, end_ns: int) -> Int64s:
+    """The weights (ns) of waits, which spread the price of waiting: the time for which each held the GPU up at most.
+
+    A wait weighs as much as the gap of the GPU's work in which it returns, but at most its duration: without the wait,
+    no more of the gap would be avoided. A return while the GPU works, or after the last operation, weighs nothing.
+    """
+    work = times.work
+    following = np.searchsorted(work.starts, ends, "right")
+    gap_begins = np.maximum.accumulate(np.concatenate(([times.last_end.at_ns], work.ends)))[following]
+    gap_ends = np.append(work.starts, 0 if times.ended else end_ns)[following]
+    # A gap that is cut off by a time without records is as long as it is known to be.
+    until = times.recorded.ends[times.recorded.place(ends)] if len(ends) else ends
+    gaps = np.minimum(gap_ends, until) - gap_begins
+    return int64s(np.where(gap_begins <= ends, np.clip(gaps, 0, ends - begins), 0))
 
 
 def limited(waits: Sequence[WaitShare], price_ns: float) -> tuple[WaitShare, ...]:

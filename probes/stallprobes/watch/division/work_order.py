@@ -25,14 +25,6 @@ _LEAST_KNOWN = 256
 _LONGEST_NS = 2**60
 
 
-class Replayed(NamedTuple):
-    """Places of some operations in the order of their starts, the last of each stream in each group among them, and
-    when each ends (ns after the begin of its group)."""
-
-    places: Int64s
-    ends: Int64s
-
-
 class WorkOrder(NamedTuple):
     """Operations in the order of their starts, each with what it waited for: arrays of equal length.
 
@@ -72,8 +64,9 @@ class WorkOrder(NamedTuple):
         first = slice(int(waited[_MOST_HELD]) if len(waited) > _MOST_HELD else None)
         return cls(lines[first], took[first], behind[first], np.asarray(held & few & few[last])[first])
 
-    def replayed(self, released: Int64s, groups: Int64s) -> Replayed:
-        """The ends of operations if each starts when it is ``released`` (ns after the begin of its group), and the one
+    def replayed(self, released: Int64s, groups: Int64s) -> tuple[Int64s, Int64s]:
+        """Places of some operations in the order of their starts, the last of each stream in each group among them, and
+        when each ends (ns after the begin of its group), if each starts when it is ``released`` (likewise), and the one
         before it in its line and the one that it waited for have ended.
 
         ``groups`` are numbers that ascend.
@@ -111,4 +104,4 @@ class WorkOrder(NamedTuple):
                 begin = max(begin, ends[waits] - until + took)
             latest[line] = begin
             ends.append(begin + until)
-        return Replayed(places, int64s(ends))
+        return places, int64s(ends)

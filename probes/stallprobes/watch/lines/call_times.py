@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from stallprobes.records.rows import Rows
+from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.instants import NO_SPANS, CoveredTime, Flags, Spans
 from stallprobes.watch.intervals import FOREVER, NONE, Int64s, int64s
-from stallprobes.watch.lines.logged_calls import NO_CALLS, Reading, Sequences, is_waiting
+from stallprobes.watch.lines.logged_calls import NO_CALLS, Reading, is_waiting
 from stallprobes.watch.lines.second_sums import KeyedTimes, Owner
 
 # Number in place of a CallKind for the time between calls.
@@ -76,9 +77,9 @@ class CallLog:
         """The sequences whose work has ended, unless more follows."""
         return {leader for leader, end_ns in self._ends.items() if end_ns}
 
-    def read(self, reading: Reading, sequences: Sequences) -> None:
+    def read(self, reading: Reading, divider: ProcessDivider) -> None:
         """Take the calls of the next reading."""
-        self._leader = leader = sequences.leader
+        self._leader = leader = divider.leader
         self._own = calls = reading.calls
         self._unfollowed = reading.unfollowed
         self._note_clocks(reading.samples)
@@ -95,7 +96,7 @@ class CallLog:
                 continue
             self._sequence(first, members, reading)
             worked = (self._worked.get(thread, 0) for thread in members)
-            self._ends[first] = max((before.get(first, 0), sequences.last_end_ns(first), *worked))
+            self._ends[first] = max((before.get(first, 0), divider.last_end_ns(first), *worked))
             if self._ends[first] > max(self._read_ns, before.get(first, 0)):
                 self.resumed.append(first)
         self._before_ns = self._read_ns
@@ -162,7 +163,7 @@ class CallLog:
             if leader in self._working:
                 waits = is_waiting(kinds)
                 works = self._working[leader]
-                inside[waits] -= works.before(ends[waits]) - works.before(begins[waits])
+                inside[waits] -= works.during(begins[waits], ends[waits])
             last = np.maximum.accumulate(np.append(self._last[leader], ends))[:-1]
             last = np.maximum(last, self._followed_since(begins))
             gaps = np.where(self._is_first(leader, begins), np.maximum(begins - last, 0), 0)
@@ -269,5 +270,4 @@ class CallLog:
         if working is None:
             return times
         since = np.minimum(np.maximum(since, self._before_ns), at)
-        covered = working.before(at) - working.before(since)
-        return int64s(times * (1 - covered / np.maximum(at - since, 1)))
+        return int64s(times * (1 - working.during(since, at) / np.maximum(at - since, 1)))

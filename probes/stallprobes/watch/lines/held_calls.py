@@ -37,19 +37,15 @@ _MOST_HOLDING = 2048
 _MOST_PAIRS = 1024
 
 
-class Holder(NamedTuple):
-    """The calls of one function in one thread, beside which calls of others are long; ``function`` is its number."""
+class FunctionCalls(NamedTuple):
+    """The calls of one function, by its number, in one thread."""
 
     thread: int
     function: int
 
 
-class HeldUp(NamedTuple):
-    """The calls of one function in one thread that calls of ``holder`` hold up."""
-
-    holder: Holder
-    thread: int
-    function: int
+# Calls beside which those of another thread are long, and these.
+HeldUp = tuple[FunctionCalls, FunctionCalls]
 
 
 class HeldSum(NamedTuple):
@@ -64,7 +60,7 @@ class _Second:
 
     def __init__(self) -> None:
         self.pairs: dict[HeldUp, HeldSum] = {}
-        self.beside: Counter[Holder] = Counter()
+        self.beside: Counter[FunctionCalls] = Counter()
         self.calls = self.long = 0
 
 
@@ -106,8 +102,8 @@ class HeldCalls:
             best = int(np.argmax(covered))
             if covered[best] >= _LEAST_COVERED * lengths[call]:
                 by = holding[best]
-                holder = Holder(int(threads[by]), int(functions[by]))
-                key = HeldUp(holder, int(threads[call]), int(functions[call]))
+                holder = FunctionCalls(int(threads[by]), int(functions[by]))
+                key = holder, FunctionCalls(int(threads[call]), int(functions[call]))
                 if holder in second.beside and (key in second.pairs or len(second.pairs) < _MOST_PAIRS):
                     before = second.pairs.get(key, HeldSum())
                     second.pairs[key] = HeldSum(before.calls + 1, before.ns + int(covered[best]))
@@ -124,23 +120,23 @@ class HeldCalls:
             entry for second, entry in self._seconds.items() if second >= first and (within is None or second in within)
         ]
         pairs: dict[HeldUp, HeldSum] = {}
-        held: Counter[Holder] = Counter()
+        held: Counter[FunctionCalls] = Counter()
         for second in chosen:
             for key, pair in second.pairs.items():
                 before = pairs.get(key, HeldSum())
                 pairs[key] = HeldSum(before.calls + pair.calls, before.ns + pair.ns)
-                held[key.holder] += pair.calls
-        beside: Counter[Holder] = sum((each.beside for each in chosen), Counter())
+                held[key[0]] += pair.calls
+        beside: Counter[FunctionCalls] = sum((each.beside for each in chosen), Counter())
         calls, long = (sum(numbers) for numbers in ((each.calls for each in chosen), (each.long for each in chosen)))
         others = long - held.total()
 
-        def is_evident(holder: Holder) -> bool:
+        def is_evident(holder: FunctionCalls) -> bool:
             # A held call may have begun just before the one that holds it up.
             began = max(beside[holder], held[holder])
             usual = (others + 1) / (max(calls - began, 0) + 1)
             return held[holder] >= _LEAST_HELD and held[holder] / began >= _LEAST_RATIO * usual
 
-        return {key: total for key, total in pairs.items() if is_evident(key.holder)}
+        return {key: total for key, total in pairs.items() if is_evident(key[0])}
 
 
 def _unusual(calls: LoggedCalls, places: Int64s) -> Int64s:
@@ -157,12 +153,12 @@ def _longest(places: Int64s, lengths: Int64s, most: int) -> Int64s:
     return places[np.argsort(-lengths[places], kind="stable")[:most]]
 
 
-def _by_holder(threads: Int64s, functions: Int64s, places: Int64s) -> Iterator[tuple[Holder, Int64s]]:
+def _by_holder(threads: Int64s, functions: Int64s, places: Int64s) -> Iterator[tuple[FunctionCalls, Int64s]]:
     """The places of the calls of each function in each thread."""
-    grouped: dict[Holder, list[int]] = {}
+    grouped: dict[FunctionCalls, list[int]] = {}
     for place, thread, function in zip(
         places.tolist(), threads[places].tolist(), functions[places].tolist(), strict=True
     ):
-        grouped.setdefault(Holder(thread, function), []).append(place)
+        grouped.setdefault(FunctionCalls(thread, function), []).append(place)
     for holder, mine in grouped.items():
         yield holder, int64s(mine)

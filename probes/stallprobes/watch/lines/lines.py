@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ from stallprobes.watch.division.binned_sums import Figure, Times
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import CAUSE_LIMIT, GPU_LIMIT, GrowingLine, SequenceDivision, because_of_host
 from stallprobes.watch.lines.call_times import BETWEEN
-from stallprobes.watch.lines.held_calls import HeldSum, Holder
+from stallprobes.watch.lines.held_calls import FunctionCalls, HeldSum
 from stallprobes.watch.lines.logged_calls import WAITING
 from stallprobes.watch.lines.places import PACKAGES, innermost, order, place_of
 from stallprobes.watch.lines.result import (
@@ -29,7 +29,7 @@ from stallprobes.watch.lines.result import (
 )
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
-from stallprobes.watch.lines.waits import KeyedWaits, wait_places
+from stallprobes.watch.lines.waits import WaitSum, wait_places
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler
 from stallprobes.watch.reading.library_tasks import LibraryTask, is_part
@@ -76,15 +76,10 @@ _LEAST_TASK = 0.01
 _KeyedSum = tuple[SampleKey, SampleSum]
 
 
-class _Does(NamedTuple):
-    """What a thread does in a library beside the program's own work: the compiler of device code and the task."""
-
-    compiler: DeviceCompiler | None = None
-    task: LibraryTask | None = None
-
-
+# What a thread does in a library beside the program's own work: the compiler of device code and the task.
+_Does = tuple[DeviceCompiler | None, LibraryTask | None]
 # Neither a compiler nor a task.
-NOTHING_ELSE = _Does()
+NOTHING_ELSE: _Does = (None, None)
 
 
 @dataclass
@@ -104,10 +99,11 @@ class _LineSum:
     price: float = 0.0
 
     def add(self, key: SampleKey, sample: SampleSum, price: float, cost_ns: int, does: _Does = NOTHING_ELSE) -> None:
-        if does.compiler is not None and key.kind == BETWEEN:
-            self.compiles[does.compiler] += sample.ns
-        if does.task is not None:
-            self.tasks[does.task] += cost_ns
+        compiler, task = does
+        if compiler is not None and key.kind == BETWEEN:
+            self.compiles[compiler] += sample.ns
+        if task is not None:
+            self.tasks[task] += cost_ns
         self.whole = self.whole.plus(sample)
         self.times[_sort_of(key), key.function] += sample.ns
         self.stacks[key.stack] += sample.ns
@@ -307,7 +303,7 @@ class _Read:
             if key.kind in WAITING:
                 waited[functions.get(key.function, "")] += sample.ns
         calls = {key: made for thread in threads for key, made in self._waits.get(thread, {}).items()}
-        waits = {key: KeyedWaits(key, made, 0, 0.0) for key, made in calls.items()}
+        waits = {key: WaitSum(made) for key, made in calls.items()}
         by_time, copies = count_alike(division), copies_always(division)
         callers, does = self._callers(mine), self._does(mine)
         entered = partial(self._entered, self._places_of_calls(mine))
@@ -315,8 +311,7 @@ class _Read:
             price, function = 0.0, functions.get(key.function, "")
             if key.kind in WAITING and sample.ns:
                 price = prices.get(function, 0.0) * sample.ns / waited[function]
-                before = waits.get(key, KeyedWaits(key, 0.0, 0, 0.0))
-                waits[key] = replace(before, ns=before.ns + sample.ns, price=before.price + price)
+                waits.setdefault(key, WaitSum()).add(0.0, sample.ns, price)
             all_of_it = by_time or key.kind not in WAITING or (copies and family_of(function) is CallFamily.COPY)
             cost_ns = sample.ns if all_of_it else round(price * whole.ns)
             place, doing = place_of(stacks.get(key.stack)), does(key)
@@ -327,7 +322,7 @@ class _Read:
                 line = places.setdefault(caller.place, _LineSum())
                 part = sample.times(caller.share)
                 mine_ns = round(cost_ns * caller.share)
-                doing = doing._replace(compiler=doing.compiler or caller.compiler)
+                doing = doing[0] or caller.compiler, doing[1]
                 line.add(key._replace(thread=caller.thread), part, price * caller.share, mine_ns, doing)
         holders: Counter[int] = Counter()
         own_locks: Counter[int] = Counter()
@@ -346,7 +341,7 @@ class _Read:
             ns=whole.ns,
             loads_per_second=sum(map(self._loads.__getitem__, threads)) / self._seconds if self._seconds else 0.0,
             lines=tuple(lines[:MOST_LINES]),
-            wait_places=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
+            wait_places=wait_places(waits, whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
             lock_holders=self._lock_holders(holders) if _waits_for_python(division) else (),
             own_lock=min(sum(line.own_lock for line in lines), 1.0),
@@ -378,7 +373,7 @@ class _Read:
             if task is None and key.kind == BETWEEN and not stack.native:
                 found = tasks.get((stack.python, key.function), set())
                 task = next(iter(found)) if len(found) == 1 else None
-            return _Does(stack.compiler, task)
+            return stack.compiler, task
 
         return does
 
@@ -455,13 +450,13 @@ class _Read:
 
     def _holding(self, threads: tuple[int, ...]) -> list[HoldingCalls]:
         """The calls of other threads that hold up calls of some threads."""
-        sums: dict[Holder, HeldSum] = {}
-        held: dict[Holder, Counter[int]] = {}
-        for key, held_calls in self._held.items():
-            if key.thread in threads:
-                before = sums.get(key.holder, HeldSum())
-                sums[key.holder] = HeldSum(before.calls + held_calls.calls, before.ns + held_calls.ns)
-                held.setdefault(key.holder, Counter())[key.function] += held_calls.calls
+        sums: dict[FunctionCalls, HeldSum] = {}
+        held: dict[FunctionCalls, Counter[int]] = {}
+        for (holder, (thread, function)), held_calls in self._held.items():
+            if thread in threads:
+                before = sums.get(holder, HeldSum())
+                sums[holder] = HeldSum(before.calls + held_calls.calls, before.ns + held_calls.ns)
+                held.setdefault(holder, Counter())[function] += held_calls.calls
         holding = [
             HoldingCalls(
                 thread=holder.thread,
@@ -476,7 +471,7 @@ class _Read:
         ]
         return sorted(holding, key=lambda calls: (-calls.share, calls.thread, calls.function))
 
-    def _place_of(self, holder: Holder) -> StackFrame | None:
+    def _place_of(self, holder: FunctionCalls) -> StackFrame | None:
         """The line with most of the time of a thread inside or before calls of a function."""
         times: Counter[int] = Counter()
         for key, sample in self._sums.get(holder.thread, ()):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,9 @@ from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallKind, HostTask
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, rows_at, rows_where
-from stallprobes.watch.division.call_columns import by_number, columns_of
+from stallprobes.watch.division.call_columns import by_number, columns_of, polls_of
+from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Flags, Spans
-from stallprobes.watch.division.polls import Polls
 from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s, numbered
 from stallprobes.watch.reading.process import CallBatch
 
@@ -31,19 +31,6 @@ _IS_WAITING = np.isin(np.arange(len(CallKind) + 1), WAITING)
 # Flags by number of CallKind: a call of this kind ends when work of the GPU has ended. The last flag is for the time
 # between calls.
 _ENDS_WORK = np.isin(np.arange(len(CallKind) + 1), (int(CallKind.WAITS), int(CallKind.COPIES)))
-
-
-class Sequences(Protocol):
-    """Membership of threads in sequences."""
-
-    def leader(self, thread: int) -> int:
-        """Thread that names the sequence of a thread."""
-
-    def knows(self, thread: int, until_ns: int) -> bool:
-        """True if the sequence is known of a thread that made calls until ``until_ns``."""
-
-    def last_end_ns(self, leader: int) -> int:
-        """Latest known end of work of a sequence on the GPU; 0 without any."""
 
 
 def is_waiting(kinds: Int64s) -> Flags:
@@ -76,11 +63,11 @@ class LoggedCalls:
         """Outermost calls of a batch."""
         rows = batch.rows
         rows = rows_where(rows, (rows["flags"] & int(CallFlag.NESTED)) == 0)
-        runs, begins = Polls.of(rows, batch.functions), np.array(rows["began_ns"], dtype=np.int64)
+        (first, last, kept), begins = polls_of(rows, batch.functions), np.array(rows["began_ns"], dtype=np.int64)
         polls = np.zeros(len(rows), dtype=np.bool_)
-        if len(runs.last):
-            begins[runs.last], polls[runs.last] = begins[runs.first], True
-            rows, begins, polls = rows_where(rows, runs.kept), begins[runs.kept], polls[runs.kept]
+        if len(last):
+            begins[last], polls[last] = begins[first], True
+            rows, begins, polls = rows_where(rows, kept), begins[kept], polls[kept]
         names = "returned_ns", "function", "thread", "context"
         ends, functions, threads, contexts = (np.ascontiguousarray(rows[name], dtype=np.int64) for name in names)
         kinds, holds = columns_of(rows, batch.functions)
@@ -142,9 +129,9 @@ class Reading:
         """The samples of each thread, in order."""
         return {thread: rows_at(self._rows, places) for thread, places in _by_thread(int64s(self._rows["thread"]))}
 
-    def is_known(self, sequences: Sequences) -> bool:
+    def is_known(self, divider: ProcessDivider) -> bool:
         """True if the sequences of all threads with samples or calls are known."""
-        return all(sequences.knows(thread, self._until_ns) for thread in self.thread_ids)
+        return all(divider.knows(thread, self._until_ns) for thread in self.thread_ids)
 
     @cached_property
     def _until_ns(self) -> int:

@@ -12,12 +12,13 @@ from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.native.layouts.watch_file import SampledTime, TimeSample
 from stallprobes.records.rows import Rows, joined
 from stallprobes.watch.division.binned_sums import Times
+from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Spans
 from stallprobes.watch.division.start_up import SECOND_NS, periods_in, times_of
 from stallprobes.watch.intervals import FOREVER, Int64s, int64s, numbered
 from stallprobes.watch.lines.call_times import BETWEEN, NOTHING_IN_FLIGHT, CallLog
 from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp
-from stallprobes.watch.lines.logged_calls import WAITING, LoggedCalls, Reading, Sequences, is_waiting
+from stallprobes.watch.lines.logged_calls import WAITING, LoggedCalls, Reading, is_waiting
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
@@ -60,7 +61,7 @@ class SampleSums:
         self,
         samples: SampleBatch,
         calls: CallBatch,
-        sequences: Sequences,
+        divider: ProcessDivider,
         in_flight: Mapping[int, int] = NOTHING_IN_FLIGHT,
         unfollowed: Spans = NO_SPANS,
     ) -> None:
@@ -75,8 +76,8 @@ class SampleSums:
         self.samples += len(samples)
         self.missed += samples.missed
         self._held.append(Reading(samples.rows, calls, in_flight, unfollowed))
-        while self._held and self._held[0].is_known(sequences):
-            self._add(self._held.popleft(), sequences)
+        while self._held and self._held[0].is_known(divider):
+            self._add(self._held.popleft(), divider)
 
     def periods_in(self, times: Times) -> Set[int]:
         """The seconds, or longer periods, of which most is in ``times`` (ns) since the process began."""
@@ -166,8 +167,8 @@ class SampleSums:
             passed_ns += max(last - first - int((ends - begins).sum()), 0)
         return passed_ns / SECOND_NS
 
-    def _add(self, reading: Reading, sequences: Sequences) -> None:
-        self._log.read(reading, sequences)
+    def _add(self, reading: Reading, divider: ProcessDivider) -> None:
+        self._log.read(reading, divider)
         self._held_calls.add(reading.calls)
         every = (self._sums, self._times, self._counted, self._estimated)
         for leader in self._log.resumed:

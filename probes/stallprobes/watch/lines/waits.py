@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stallprobes.watch.lines.places import innermost, order, place_of
@@ -17,34 +17,25 @@ MOST_WAITS = 20
 _PlaceKey = tuple[StackFrame | None, StackFrame | None, str]
 
 
-@dataclass(frozen=True)
-class KeyedWaits:
-    """Waits with one key: their number, their time (ns), and what they cost at most, a share of the sequence's time."""
-
-    key: SampleKey
-    calls: float
-    ns: int
-    price: float
-
-
 @dataclass
-class _WaitSum:
-    """The waits at one place."""
+class WaitSum:
+    """Waits: their number, their time (ns), what they cost at most, a share of the sequence's time, and the number by
+    thread."""
 
     calls: float = 0.0
     ns: int = 0
     price: float = 0.0
     threads: Counter[int] = field(default_factory=Counter)
 
-    def add(self, waits: KeyedWaits) -> None:
-        self.calls += waits.calls
-        self.ns += waits.ns
-        self.price += waits.price
-        self.threads[waits.key.thread] += round(1000 * waits.calls)
+    def add(self, calls: float, ns: int, price: float) -> None:
+        """Add waits."""
+        self.calls += calls
+        self.ns += ns
+        self.price += price
 
 
 def wait_places(
-    waits: Iterable[KeyedWaits],
+    waits: Mapping[SampleKey, WaitSum],
     whole_ns: int,
     seconds: float,
     functions: Mapping[int, str],
@@ -54,13 +45,15 @@ def wait_places(
 
     ``whole_ns`` is the time of the sequence, in which ``seconds`` passed.
     """
-    sums: dict[_PlaceKey, _WaitSum] = {}
-    for wait in waits:
-        stack = stacks.get(wait.key.stack)
+    sums: dict[_PlaceKey, WaitSum] = {}
+    for key, wait in waits.items():
+        stack = stacks.get(key.stack)
         place = place_of(stack)
         inner = None if stack is None or not stack.own else innermost(stack)
-        name = functions.get(wait.key.function, f"function {wait.key.function}")
-        sums.setdefault((place, None if inner == place else inner, name), _WaitSum()).add(wait)
+        name = functions.get(key.function, f"function {key.function}")
+        total = sums.setdefault((place, None if inner == place else inner, name), WaitSum())
+        total.add(wait.calls, wait.ns, wait.price)
+        total.threads[key.thread] += round(1000 * wait.calls)
     rows = [
         WaitPlace(
             place=place,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.division.parts import ORDER
-from stallprobes.watch.intervals import FOREVER, NONE, Int64s, int64s
+from stallprobes.watch.intervals import FOREVER, Int64s, int64s
 from stallprobes.watch.ranks.matching import CLOCK_ERROR_NS, Match, match
 from stallprobes.watch.ranks.rounds import Member, Rounds, rounds_of
 from stallprobes.watch.ranks.series import (
@@ -113,35 +114,6 @@ class _Communicator:
         return next(iter(self.members))
 
 
-@dataclass(frozen=True, eq=False)
-class RankWaits:
-    """The last waits of a series for other ranks, in their order: int64[n] each, from ``begins`` to ``ends`` (ns) for
-    the sequence with the number ``late``."""
-
-    begins: Int64s = field(default_factory=lambda: NONE)
-    ends: Int64s = field(default_factory=lambda: NONE)
-    late: Int64s = field(default_factory=lambda: NONE)
-
-    def with_more(self, begins: Int64s, ends: Int64s, late: int) -> RankWaits:
-        """These and further ones, at most MOST_WAITS."""
-        every = (
-            np.concatenate(pair)
-            for pair in ((self.begins, begins), (self.ends, ends), (self.late, np.full(len(ends), late)))
-        )
-        columns = np.stack(list(every))
-        columns = columns[:, np.argsort(columns[0], kind="stable")][:, -MOST_WAITS:]
-        return RankWaits(*columns)
-
-    def during(self, begin_ns: int, end_ns: int) -> dict[int, int]:
-        """For how long (ns) each late sequence was waited for between two times."""
-        part = slice(int(np.searchsorted(self.ends, begin_ns, "right")), int(np.searchsorted(self.begins, end_ns)))
-        times = np.minimum(self.ends[part], end_ns) - np.maximum(self.begins[part], begin_ns)
-        waited: dict[int, int] = {}
-        for late, ns in zip(self.late[part].tolist(), times.tolist(), strict=True):
-            waited[late] = waited.get(late, 0) + max(ns, 0)
-        return waited
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PairFigures:
     """What a sequence waited for the sequence ``late``: sums by second (int64[seconds][PAIR_COLUMNS]).
@@ -181,7 +153,9 @@ class RankBook:
         self._members: dict[SeriesKey, BinnedSums] = {}
         self._pairs: dict[tuple[SeriesKey, SeriesKey], BinnedSums] = {}
         self._sure: dict[tuple[SeriesKey, SeriesKey], bool] = {}
-        self._waits: dict[SeriesKey, RankWaits] = {}
+        # The last waits of each series for other ranks, in their order: begins and ends (ns), and the number of the
+        # sequence that was late.
+        self._waits: dict[SeriesKey, Int64s] = defaultdict(lambda: np.zeros((3, 0), dtype=np.int64))
         self._late: list[SequenceKey] = []
         self._updates = 0
         # Next update in which a series without partners is tried, and the pause (updates) after it.
@@ -235,10 +209,11 @@ class RankBook:
 
         None without a known wait, among the last ones.
         """
-        waits = self._waits.get(SeriesKey(key, stream))
-        waited = {} if waits is None else waits.during(begin_ns, end_ns)
-        late = max(waited, key=lambda late: waited[late], default=None)
-        return None if late is None or not waited[late] else (self._late[late], waited[late])
+        begins, ends, late = self._waits[SeriesKey(key, stream)]
+        part = slice(int(np.searchsorted(ends, begin_ns, "right")), int(np.searchsorted(begins, end_ns)))
+        times = np.maximum(np.minimum(ends[part], end_ns) - np.maximum(begins[part], begin_ns), 0)
+        waited = np.bincount(late[part], times)
+        return (self._late[int(waited.argmax())], int(waited.max())) if waited.any() else None
 
     def until_ns(self, key: SequenceKey, stream: int) -> int:
         """Time until which the waits of a stream are known; -1 where none are."""
@@ -413,9 +388,10 @@ class RankBook:
         if other.sequence not in self._late:
             self._late.append(other.sequence)
         chosen = chosen & (rounds.waits[number] > 0)
-        begins = rounds.starts[number][chosen]
-        ends, late = begins + rounds.waits[number][chosen], self._late.index(other.sequence)
-        self._waits[key] = self._waits.get(key, RankWaits()).with_more(begins, ends, late)
+        begins, late = rounds.starts[number][chosen], self._late.index(other.sequence)
+        new = np.stack((begins, begins + rounds.waits[number][chosen], np.full(len(begins), late)))
+        every = np.concatenate((self._waits[key], new), axis=1)
+        self._waits[key] = every[:, np.argsort(every[0], kind="stable")][:, -MOST_WAITS:]
 
     def _add_pair(self, sums: BinnedSums, rounds: Rounds, number: int, late: int, ends: Int64s, chosen: Flags) -> None:
         waited = chosen & (rounds.last == late) & (rounds.waits[number] > 0)

@@ -108,5 +108,5 @@ def rounds_of(members: Sequence[Member]) -> Rounds:
 
 def _covered(member: Member, begins: Int64s, ends: Int64s) -> Int64s:
     """The exposed time of a member between some times; 0 where not all of it is divided."""
-    exposed, divided = (times.before(ends) - times.before(begins) for times in (member.exposed, member.divided))
+    exposed, divided = (times.during(begins, ends) for times in (member.exposed, member.divided))
     return np.where((ends > begins) & (divided == ends - begins), exposed, 0)

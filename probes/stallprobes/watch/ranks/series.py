@@ -72,7 +72,7 @@ class Series:
     def add(self, rows: Rows, exposed: CoveredTime) -> None:
         """Add kernels, in the order of their ends."""
         self.rows = joined(COLLECTIVE, (self.rows, rows))[-MOST_KERNELS:]
-        times = exposed.before(int64s(rows["end"])) - exposed.before(int64s(rows["start"]))
+        times = exposed.during(int64s(rows["start"]), int64s(rows["end"]))
         add_at(self.sums, int64s(rows["end"]), 0, times, None)
 
     def drop_before(self, time_ns: int) -> None:

@@ -19,6 +19,7 @@ from stallprobes.machine.perf_events import CodeEvents
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler, compiler_of
 from stallprobes.watch.reading.kernel_names import short_name
+from stallprobes.watch.reading.proc_files import content
 
 # What compilers append to the name of a function that they have copied or divided.
 _CLONE = re.compile(r"(?:\.(?:constprop|isra|part|cold|lto_priv|clone)(?:\.\d+)*)+$")
@@ -144,11 +145,7 @@ def _place_of(frame: StackFrame) -> StackFrame:
 
 def _mapped_files(process: Path, addresses: Iterable[int]) -> Mapping[int, str]:
     """The paths of the files that a process maps at addresses, without those that are not known."""
-    try:
-        with (process / "maps").open("rb") as file:
-            lines = file.read(_MOST_MAPS_BYTES).splitlines()
-    except OSError:
-        return {}
+    lines = content(process / "maps", _MOST_MAPS_BYTES).splitlines()
     ranges = [match for line in lines if (match := _MAPPED.fullmatch(line))]
     found = {}
     for address in addresses:

@@ -10,6 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from stallprobes.files.codec import Document, Ratio, Rounded, Share, String, Unsigned
+from stallprobes.watch.reading.proc_files import content, stat_fields
 from stallprobes.watch.reading.timed_counts import TimedCounts
 
 # A look at a process reads the CPU times of its first threads. PAUSE_NS: shortest time (ns) between two looks.
@@ -96,7 +97,7 @@ class CpuSupplyReader:
 
     def _quotas(self, thread: Path) -> Iterator[tuple[float, Path]]:
         """The CPUs that each control group of a thread may use, with its folder, of those that have a quota."""
-        for line in _words(thread / "cgroup", b"\n"):
+        for line in content(thread / "cgroup").splitlines():
             controllers, _, path = line.decode("utf-8", "replace").partition(":")[2].partition(":")
             parts = [part for part in path.split("/") if part]
             if ".." in parts or (controllers and "cpu" not in controllers.split(",")):
@@ -104,8 +105,8 @@ class CpuSupplyReader:
             base = self._cgroups / controllers if controllers else self._cgroups
             for count in range(len(parts), -1, -1):
                 folder = base.joinpath(*parts[:count])
-                words = _words(folder / "cpu.max") if not controllers else [
-                    *_words(folder / "cpu.cfs_quota_us"), *_words(folder / "cpu.cfs_period_us"),
+                words = content(folder / "cpu.max").split() if not controllers else [
+                    *content(folder / "cpu.cfs_quota_us").split(), *content(folder / "cpu.cfs_period_us").split(),
                 ]  # fmt: skip
                 if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
                     yield int(words[0]) / int(words[1]), folder
@@ -113,18 +114,8 @@ class CpuSupplyReader:
 
 def times_of(folder: Path | None) -> tuple[int, int] | None:
     """Time (ns) ready to run without a CPU, and on one; None where that is not known."""
-    try:
-        fields = [] if folder is None else (folder / "schedstat").read_bytes().split()
-        return int(fields[1]), int(fields[0])
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def _words(path: Path, separator: bytes | None = None) -> list[bytes]:
-    try:
-        return path.read_bytes().split(separator)
-    except OSError:
-        return []
+    fields = [] if folder is None else content(folder / "schedstat").split()
+    return (int(fields[1]), int(fields[0])) if len(fields) > 1 and fields[0].isdigit() and fields[1].isdigit() else None
 
 
 def _times(threads: Path) -> Iterator[tuple[str, int]]:
@@ -140,7 +131,7 @@ def _times(threads: Path) -> Iterator[tuple[str, int]]:
 
 def _allowed(thread: Path) -> int:
     """The number of CPUs that a thread may use; 0 where it is not known."""
-    words = _words(thread / "status")
+    words = content(thread / "status").split()
     mask = words[words.index(b"Cpus_allowed:") + 1] if b"Cpus_allowed:" in words[:-1] else b"0"
     try:
         return int(mask.replace(b",", b""), 16).bit_count()
@@ -150,7 +141,7 @@ def _allowed(thread: Path) -> int:
 
 def _periods(folder: Path | None) -> dict[str, int]:
     """The periods of a control group's quota, and those in which it was used up."""
-    words = [] if folder is None else _words(folder / "cpu.stat")
+    words = [] if folder is None else content(folder / "cpu.stat").split()
     counts = dict(zip(words[::2], words[1::2], strict=False))
     return {"periods": int(counts.get(b"nr_periods", 0)), "throttled": int(counts.get(b"nr_throttled", 0))}
 
@@ -158,15 +149,11 @@ def _periods(folder: Path | None) -> dict[str, int]:
 def _stolen(stat: Path) -> dict[str, int]:
     """The time of all CPUs, and the part of it that a hypervisor took, in ticks."""
     # Of the ten times after "cpu", the last two are parts of the first two.
-    times = [int(word) for word in _words(stat)[1:9] if word.isdigit()]
+    times = [int(word) for word in content(stat).split()[1:9] if word.isdigit()]
     return {"whole": sum(times), "stolen": times[7] if len(times) == 8 else 0}
 
 
 def _faults(process: Path) -> dict[str, int]:
     """Page faults of a process so far: those without and those with a read from a disk; none that are not known."""
-    # The name of the program, in parentheses, may contain blanks.
-    words = b" ".join(_words(process / "stat", b")")[-1:]).split()
-    try:
-        return {"minor": int(words[_MINOR]), "major": int(words[_MAJOR])}
-    except (IndexError, ValueError):
-        return {}
+    fields = stat_fields(process)
+    return {"minor": int(fields[_MINOR]), "major": int(fields[_MAJOR])} if len(fields) > _MAJOR else {}

@@ -12,6 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 from stallprobes.foreign_text import printable
+from stallprobes.watch.reading.parser_messages import LimitExceeded
 
 # Longest demangled name (bytes) of a function: names of templates in CUTLASS have some thousand bytes.
 LONGEST_DEMANGLED = 1 << 14
@@ -21,12 +22,8 @@ _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1")
 _INVALID_NAME = -2
 
 
-class NameLimitExceeded(Exception):
-    """The demangled name is longer than the limit, or needs more memory than there is."""
-
-
 def demangled_within_limits(name: str) -> str:
-    """``name`` as in the source; unchanged if it is not valid, or there is no C++ library. Raises NameLimitExceeded."""
+    """``name`` as in the source; unchanged if it is not valid, or there is no C++ library. Raises LimitExceeded."""
     demangle = demangler()
     text = None if demangle is None else demangle(name.encode())
     return name if text is None else printable(text.decode("utf-8", "replace"))
@@ -55,11 +52,11 @@ def _demangle(function: Any, free: Any, strnlen: Any, name: bytes) -> bytes | No
     if not address:
         if status.value == _INVALID_NAME:
             return None
-        raise NameLimitExceeded
+        raise LimitExceeded
     try:
         length = strnlen(address, LONGEST_DEMANGLED + 1)
         if length > LONGEST_DEMANGLED:
-            raise NameLimitExceeded
+            raise LimitExceeded
         return ctypes.string_at(address, length)
     finally:
         free(address)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os.path
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -72,72 +73,58 @@ class FilePlace(NamedTuple):
         return (text for text in self if text is not None)
 
 
-class LineRow(NamedTuple):
-    """A line of a source file, before the name of that is read."""
-
-    file: FilePlace
-    line: int
-
-
 # Address and line of a row of a table, with its file; line 0 where a sequence ends.
 _Row = tuple[int, int, FilePlace]
 # Placeholder row of a line table, for an address before the first row.
 _NO_ROW: _Row = (-1, 0, FilePlace())
 
 
-class _InvalidLines(Exception):
-    """The table, or a unit of it, cannot be read."""
+class InvalidElf(Exception):
+    """The file, its table of lines or a unit of it cannot be read."""
 
 
-class LineTable:
-    """The lines in the section ``.debug_line``, whose content is ``raw``."""
+def rows_at(raw: bytes, addresses: Sequence[int]) -> dict[int, tuple[FilePlace, int]]:
+    """The file and the line of each of ``addresses``, which are in order, by the content ``raw`` of the section
+    ``.debug_line``, as far as that can be read."""
+    # The last row that begins after the address before and not after each address.
+    nearest: list[_Row] = [_NO_ROW] * len(addresses)
+    end = addresses[-1] if addresses else -1
+    for unit in _units(raw):
+        with suppress(InvalidElf):
+            for row in _rows(unit):
+                if row[0] <= end:
+                    at = bisect_left(addresses, row[0])
+                    last_row = nearest[at]
+                    # A row that ends a sequence comes before others at its address.
+                    if row[0] > last_row[0] or (row[0] == last_row[0] and (row[1] or not last_row[1])):
+                        nearest[at] = row
+    rows: dict[int, tuple[FilePlace, int]] = {}
+    last = _NO_ROW
+    for address, row in zip(addresses, nearest, strict=True):
+        last = last if row is _NO_ROW else row
+        if last[1]:
+            rows[address] = last[2], last[1]
+    return rows
 
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
 
-    def rows_at(self, addresses: Sequence[int]) -> dict[int, LineRow]:
-        """The row of each of ``addresses``, which are in order, as far as the table can be read."""
-        # The last row that begins after the address before and not after each address.
-        nearest: list[_Row] = [_NO_ROW] * len(addresses)
-        end = addresses[-1] if addresses else -1
-        for unit in _units(self._raw):
-            try:
-                for row in _rows(unit):
-                    if row[0] <= end:
-                        at = bisect_left(addresses, row[0])
-                        last_row = nearest[at]
-                        # A row that ends a sequence comes before others at its address.
-                        if row[0] > last_row[0] or (row[0] == last_row[0] and (row[1] or not last_row[1])):
-                            nearest[at] = row
-            except _InvalidLines:
-                continue
-        rows: dict[int, LineRow] = {}
-        last = _NO_ROW
-        for address, row in zip(addresses, nearest, strict=True):
-            last = last if row is _NO_ROW else row
-            if last[1]:
-                rows[address] = LineRow(last[2], last[1])
-        return rows
+def named(
+    rows: Mapping[int, tuple[FilePlace, int]], texts: Mapping[TextPlace, bytes]
+) -> dict[int, tuple[CodeLine, ...]]:
+    """``rows`` with the names of their files, those of the program's own sources.
 
-    @staticmethod
-    def named(rows: Mapping[int, LineRow], texts: Mapping[TextPlace, bytes]) -> dict[int, tuple[CodeLine, ...]]:
-        """``rows`` with the names of their files, those of the program's own sources.
-
-        ``texts`` are the bytes at the places of names; a text without an end among them is too long for a name.
-        """
-        lines: dict[int, tuple[CodeLine, ...]] = {}
-        for address, row in rows.items():
-            parts = [texts.get(place, b"") for place in row.file.texts]
-            if not all(b"\0" in part for part in parts):
-                continue
-            name, folder = (
-                "" if place is None else texts[place].split(b"\0", 1)[0].decode("utf-8", "replace")
-                for place in row.file
-            )
-            path = printable(os.path.join(folder, name))
-            if path and not LIBRARY_SOURCE.search(path):
-                lines[address] = (CodeLine("", path, row.line),)
-        return lines
+    ``texts`` are the bytes at the places of names; a text without an end among them is too long for a name.
+    """
+    lines: dict[int, tuple[CodeLine, ...]] = {}
+    for address, (file, line) in rows.items():
+        if not all(b"\0" in texts.get(place, b"") for place in file.texts):
+            continue
+        name, folder = (
+            "" if place is None else texts[place].split(b"\0", 1)[0].decode("utf-8", "replace") for place in file
+        )
+        path = printable(os.path.join(folder, name))
+        if path and not LIBRARY_SOURCE.search(path):
+            lines[address] = (CodeLine("", path, line),)
+    return lines
 
 
 class _Bytes:
@@ -148,15 +135,13 @@ class _Bytes:
 
     def number(self, size: int) -> int:
         """An unsigned number of so many bytes."""
-        if size > self.end - self.at:
-            raise _InvalidLines
-        self.at += size
+        self.skip(size)
         return int.from_bytes(self.raw[self.at - size : self.at], "little")
 
     def skip(self, size: int) -> None:
         """Leave out so many bytes."""
         if size > self.end - self.at:
-            raise _InvalidLines
+            raise InvalidElf
         self.at += size
 
     def leb(self) -> int:
@@ -169,7 +154,7 @@ class _Bytes:
             if byte < 128:
                 return value
             if shift > 63:
-                raise _InvalidLines
+                raise InvalidElf
 
     def signed_leb(self) -> int:
         """The same with a sign."""
@@ -183,7 +168,7 @@ class _Bytes:
         first = self.at
         end = self.raw.find(b"\0", first, self.end)
         if end < 0:
-            raise _InvalidLines
+            raise InvalidElf
         self.at = end + 1
         return TextPlace(StringTable.LINES, first) if end > first else None
 
@@ -209,7 +194,7 @@ def _rows(unit: _Bytes) -> Iterator[_Row]:
         unit.skip(8)
     version = unit.number(2)
     if not _FIRST_VERSION <= version <= _LAST_VERSION:
-        raise _InvalidLines
+        raise InvalidElf
     if version >= 5:
         unit.skip(2)
     program = unit.number(offset)
@@ -220,7 +205,7 @@ def _rows(unit: _Bytes) -> Iterator[_Row]:
     base -= 256 if base > 127 else 0
     lengths = [unit.number(1) for _ in range(max(first_special - 1, 0))]
     if not line_range or program > unit.end:
-        raise _InvalidLines
+        raise InvalidElf
     files = _files_5(unit, offset) if version >= 5 else _files(unit)
     # Until version 4 the first file has number 1, from 5 on number 0.
     first_file = 0 if version >= 5 else 1
@@ -242,7 +227,7 @@ def _rows(unit: _Bytes) -> Iterator[_Row]:
             kind = unit.number(1) if size else 0
             if kind == _SET_ADDRESS and size > 1:
                 if size - 1 > _ADDRESS_BYTES:
-                    raise _InvalidLines
+                    raise InvalidElf
                 address = unit.number(size - 1)
                 # Rows of functions that the linker has left out.
                 dropped = not address
@@ -251,7 +236,7 @@ def _rows(unit: _Bytes) -> Iterator[_Row]:
                     yield min(address, _LAST_ADDRESS), 0, no_file
                 address, file, line, dropped = 0, 1, 1, False
             if end > unit.end:
-                raise _InvalidLines
+                raise InvalidElf
             unit.at = end
         elif code == _COPY:
             row = True
@@ -281,7 +266,7 @@ def _files(unit: _Bytes) -> list[FilePlace]:
     while folder := unit.text():
         folders.append(folder)
         if len(folders) > MAX_NAMES:
-            raise _InvalidLines
+            raise InvalidElf
     files: list[FilePlace] = []
     while (name := unit.text()) and len(files) < MAX_NAMES:
         number = unit.leb()
@@ -305,7 +290,7 @@ def _entries(unit: _Bytes, offset: int) -> list[tuple[TextPlace | None, int]]:
     forms = [(unit.leb(), unit.leb()) for _ in range(unit.number(1))]
     count = unit.leb()
     if count > MAX_NAMES or (count and not forms):
-        raise _InvalidLines
+        raise InvalidElf
     entries: list[tuple[TextPlace | None, int]] = []
     for _ in range(count):
         name: TextPlace | None = None
@@ -344,4 +329,4 @@ def _value(unit: _Bytes, form: int, offset: int) -> TextPlace | int | None:
             unit.skip(unit.leb())
             return 0
         case _:
-            raise _InvalidLines
+            raise InvalidElf

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.code_lines import LONGEST_SYMBOL, CodeLine, inlined_lines
-from stallprobes.watch.reading.elf_lines import MAX_LINE_BYTES, LineTable, StringTable, TextPlace
+from stallprobes.watch.reading.elf_lines import MAX_LINE_BYTES, InvalidElf, StringTable, TextPlace, named, rows_at
+from stallprobes.watch.reading.parser_messages import LimitExceeded
 
 # Largest number of sections of a file: a symbol names its section with 16 bits.
 MAX_SECTIONS = 1 << 16
@@ -68,10 +69,6 @@ _LINE_SECTIONS = {
 _LONGEST_SECTION_NAME = 16
 
 
-class ElfLimitExceeded(Exception):
-    """The tables of the file are larger than is read."""
-
-
 # Address and size of a function, and the place of its name in the file.
 Function = tuple[int, int, int]
 # Function (address, size, place of the name) for an address before the first function.
@@ -92,7 +89,7 @@ class CodePlaces(NamedTuple):
 def places_in(descriptor: int, build_id: bytes, addresses: Iterable[int], with_lines: bool = True) -> CodePlaces | None:
     """The code at ``addresses`` of the open file ``descriptor``; None if it cannot be read, or has another build id.
 
-    An empty ``build_id`` fits every file. Raises ElfLimitExceeded.
+    An empty ``build_id`` fits every file. Raises LimitExceeded.
     """
     wanted = sorted({address for address in addresses if 0 <= address < 1 << 63})
     try:
@@ -100,16 +97,12 @@ def places_in(descriptor: int, build_id: bytes, addresses: Iterable[int], with_l
         if build_id and build_id not in file.build_ids():
             return None
         names = file.names_at(wanted)
-    except (OSError, _InvalidElf):
+    except (OSError, InvalidElf):
         return None
     try:
         return CodePlaces(names, file.lines_at(wanted) if with_lines else {})
-    except (OSError, _InvalidElf):
+    except (OSError, InvalidElf):
         return CodePlaces(names, {})
-
-
-class _InvalidElf(Exception):
-    """The file is no ELF file that can be read."""
 
 
 class _Section(NamedTuple):
@@ -134,7 +127,7 @@ class ElfFile:
         self._file = descriptor
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise _InvalidElf
+            raise InvalidElf
         self._size = status.st_size
         self._headers = self._read_headers()
 
@@ -168,43 +161,42 @@ class ElfFile:
         Without other debugging information than a table of lines of at most MAX_LINE_BYTES, an address has one line, of
         the program's own sources. Empty without any.
         """
-        named = self._named_sections()
-        if b".debug_info" in named and named[b".debug_info"].size <= MAX_DEBUG_BYTES:
+        found = self._named_sections()
+        if b".debug_info" in found and found[b".debug_info"].size <= MAX_DEBUG_BYTES:
             lines = inlined_lines(self._file, self._base(), addresses)
             if lines:
                 return lines
-        sections = {kind: named[name] for name, kind in _LINE_SECTIONS.items() if kind is not None and name in named}
+        sections = {kind: found[name] for name, kind in _LINE_SECTIONS.items() if kind is not None and name in found}
         section = sections.get(StringTable.LINES)
         content = b"" if section is None else self._content(section)
         if not content:
             return {}
-        table = LineTable(content)
-        rows = table.rows_at(addresses)
+        rows = rows_at(content, addresses)
         texts: dict[TextPlace, bytes] = {}
         for kind in StringTable:
-            offsets = {text.offset for row in rows.values() for text in row.file.texts if text.table is kind}
+            offsets = {text.offset for file, _ in rows.values() for text in file.texts if text.table is kind}
             if kind is StringTable.LINES:
                 strings = {offset: content[offset : offset + LONGEST_SYMBOL] for offset in offsets}
             else:
                 strings = self._texts(sections[kind], sorted(offsets)) if kind in sections else {}
             texts |= {TextPlace(kind, offset): text for offset, text in strings.items()}
-        return table.named(rows, texts)
+        return named(rows, texts)
 
     def functions(self) -> Iterator[Function]:
-        """Address, size and place of the name of all functions, in the order of the tables. Raises ElfLimitExceeded."""
+        """Address, size and place of the name of all functions, in the order of the tables. Raises LimitExceeded."""
         tables: dict[tuple[int, int, int, int], None] = {}
         for kind in (_DYNAMIC_SYMBOLS, _SYMBOL_TABLE):
             for section in self._sections():
                 if section.type == kind:
                     names = self._section(section.link)
                     if section.entry != _SYMBOL.size or names is None or names.offset >= self._size:
-                        raise _InvalidElf
+                        raise InvalidElf
                     if section.size > self._size:
-                        raise _InvalidElf
+                        raise InvalidElf
                     # A table that several headers name counts once.
                     tables[section.offset, section.size, names.offset, names.size] = None
         if sum(size for _, size, _, _ in tables) > MAX_SYMBOL_BYTES:
-            raise ElfLimitExceeded
+            raise LimitExceeded
         for offset, size, names_offset, names_size in tables:
             for chunk in self._chunks(offset, size // _SYMBOL.size * _SYMBOL.size):
                 for name, info, section_number, address, length in _SYMBOL.iter_unpack(chunk):
@@ -295,16 +287,16 @@ class ElfFile:
     def _read_headers(self) -> bytes:
         raw = self._bytes(0, _HEADER.size)
         if not raw.startswith(_MAGIC):
-            raise _InvalidElf
+            raise InvalidElf
         fields = _HEADER.unpack(raw)
         offset, size, count, self._name_section = fields[6], fields[11], fields[12], fields[13]
         if not offset or (count and size != _SECTION.size):
-            raise _InvalidElf
+            raise InvalidElf
         if not count:
             # More than fit into the header: the first section has the number.
             count = _Section(*_SECTION.unpack(self._bytes(offset, _SECTION.size))).size
         if count > MAX_SECTIONS:
-            raise _InvalidElf
+            raise InvalidElf
         return self._bytes(offset, count * _SECTION.size)
 
     def _sections(self) -> Iterator[_Section]:
@@ -324,16 +316,16 @@ class ElfFile:
     def _chunks(self, offset: int, size: int) -> Iterator[bytes]:
         """``size`` bytes from ``offset`` on, in parts."""
         if offset > self._size or size > self._size - offset:
-            raise _InvalidElf
+            raise InvalidElf
         for at in range(offset, offset + size, _CHUNK_BYTES):
             yield self._bytes(at, min(_CHUNK_BYTES, offset + size - at))
 
     def _bytes(self, offset: int, size: int) -> bytes:
         if offset > self._size or size > self._size - offset:
-            raise _InvalidElf
+            raise InvalidElf
         raw = os.pread(self._file, size, offset)
         if len(raw) != size:
-            raise _InvalidElf
+            raise InvalidElf
         return raw
 
 

@@ -12,6 +12,7 @@ from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
 from stallprobes.machine.processes import MOST_BYTES_OF_MAPS
 from stallprobes.native.layouts.attaching import RECORDING_NAME
+from stallprobes.watch.reading.proc_files import content, stat_fields
 from stallprobes.watch.reading.process import WatchedProcess
 
 # Largest number of process files that are read, of a folder or of attached processes. No program starts as many
@@ -81,22 +82,13 @@ def life_of(process: WatchedProcess, folder: Path | None = None) -> ProcessLife:
     ``folder`` is its folder in /proc, None for the folder of the number that it knows of itself.
     """
     folder = folder or Path("/proc") / str(process.pid)
-    try:
-        # The name, in parentheses, may contain anything.
-        fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-        # Its first thread may end, or be replaced by one that executes another program, while others run.
-        has_ended = fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
-        ended = has_ended or int(fields[19]) != process.start_ticks
-    except (OSError, IndexError, ValueError):
+    fields = stat_fields(folder)
+    # Its first thread may end, or be replaced by one that executes another program, while others run.
+    has_ended = len(fields) < 20 or (fields[0] in (b"Z", b"X") and int(fields[17]) <= 1)
+    if has_ended or int(fields[19]) != process.start_ticks:
         return ProcessLife.ENDED
-    if ended:
-        return ProcessLife.ENDED
-    try:
-        with (folder / "maps").open("rb") as file:
-            maps = file.read(MOST_BYTES_OF_MAPS)
-    except OSError:
-        return ProcessLife.RUNNING
-    if len(maps) == MOST_BYTES_OF_MAPS:
+    maps = content(folder / "maps", MOST_BYTES_OF_MAPS)
+    if not maps or len(maps) == MOST_BYTES_OF_MAPS:
         return ProcessLife.RUNNING
     name = f"{process.pid}-{process.image}.watch"
     mapped = any(f"{before}{name}".encode() in maps for before in ("/", f"/memfd:{RECORDING_NAME}"))

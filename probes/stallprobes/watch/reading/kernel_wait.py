@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from stallprobes.foreign_text import printable
+from stallprobes.watch.reading.proc_files import content, stat_fields
 
 # Text in place of a function of the Linux kernel for a thread in state R (it runs, or waits for a CPU).
 RUNNING = "running"
@@ -34,14 +35,11 @@ def kernel_wait(folder: Path | None) -> str:
 
     ``folder`` is that of the thread in /proc, None where it is not known.
     """
-    if folder is None:
+    fields = [] if folder is None else stat_fields(folder)
+    if folder is None or not fields:
         return ""
-    try:
-        # The name, in parentheses, may contain anything.
-        if (folder / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"R":
-            return RUNNING
-    except (OSError, IndexError):
-        return ""
+    if fields[0] == b"R":
+        return RUNNING
     function = _first_word(folder / "wchan")
     if function not in ("", "0"):
         return printable(function)[:_LONGEST_FUNCTION]
@@ -65,7 +63,4 @@ def _first_word(path: Path) -> str:
 
 
 def _words(path: Path) -> list[str]:
-    try:
-        return path.read_bytes().decode("utf-8", "replace").split()
-    except OSError:
-        return []
+    return content(path).decode("utf-8", "replace").split()

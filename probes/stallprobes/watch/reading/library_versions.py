@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from stallprobes.watch.reading.proc_files import content
+
 # Folder in which the packages of CUDA's libraries are; their files may be elsewhere too.
 _OF_CUDA = "nvidia"
 # Of each library: the folder of its package, its file within that, and the name of the package.
@@ -88,10 +90,8 @@ class LibraryVersions:
 
 def mapped_libraries(process: Path) -> set[str]:
     """The paths of the libraries that the process with the folder ``process`` in /proc maps; none if it has ended."""
-    with suppress(OSError), (process / "maps").open("rb") as file:
-        paths = {line[line.find(b" /") + 1 :] for line in file.read(_MOST_BYTES).splitlines() if b".so" in line}
-        return {os.fsdecode(path) for path in paths}
-    return set()
+    lines = content(process / "maps", _MOST_BYTES).splitlines()
+    return {os.fsdecode(path) for path in {line[line.find(b" /") + 1 :] for line in lines if b".so" in line}}
 
 
 def names_of_folder(folder: str, most: int = 1 << 14) -> Iterator[str]:

@@ -94,6 +94,11 @@ _WINDOW, _BLOCK, _LOGGED = dtype_of(layout.Window), dtype_of(layout.CallBlock), 
 # NumPy types of structures in a file. _SAMPLE: a sample of a thread's time. _RANGE: the NVTX ranges of one name in one
 # thread.
 _SAMPLE, _RANGE = dtype_of(layout.TimeSample), dtype_of(layout.NamedRange)
+# Flags, and numbers, of the header that a process has by the same names.
+_FLAGS = (
+    "calls_only", "no_stacks", "native_stacks", "python_stacks", "free_threaded", "late", "finalized", "beside",
+)  # fmt: skip
+_NUMBERS = ("parent_pid", "start_ticks", "code", "cupti_version", "not_held", "unfinished")
 # Beginning of the name that stands for a function until the library has written its name. The number of the function
 # follows.
 _UNNAMED = "function "
@@ -519,19 +524,16 @@ class MapFile(AbstractContextManager["MapFile"]):
         # Documents have these figures as they are.
         for number in (*losses.values(), sum(calls)):
             self._number(number)
+        plain: dict[str, Any] = {name: int(header[name]) for name in _NUMBERS}
+        plain |= {name: bool(flags & Flag[name.upper()]) for name in _FLAGS}
         return WatchedProcess(
             pid=self._pid,
-            parent_pid=int(header["parent_pid"]),
             image=self._image,
-            start_ticks=int(header["start_ticks"]),
             name=file_text(header["program"]),
             command=file_text(header["command"]),
             state=self._state(int(header["state"])),
-            code=int(header["code"]),
             failed_function=file_text(header["function"]),
             cupti_path=file_text(header["cupti_path"]),
-            cupti_version=int(header["cupti_version"]),
-            calls_only=bool(flags & Flag.CALLS_ONLY),
             kinds=frozenset(int(kind) for kind in layout.COLLECTED if kinds >> kind & 1),
             slow_limit_ns=min(int(header["slow_ns"]), MOST),
             started=ClockPair(self._count(header["started_ns"]), self._count(header["started_realtime_ns"])),
@@ -541,26 +543,18 @@ class MapFile(AbstractContextManager["MapFile"]):
             losses=losses,
             records=self._number(header["records"]),
             python=file_text(header["python"]),
-            no_stacks=bool(flags & Flag.NO_STACKS),
-            native_stacks=bool(flags & Flag.NATIVE_STACKS),
-            python_stacks=bool(flags & Flag.PYTHON_STACKS),
-            free_threaded=bool(flags & Flag.FREE_THREADED),
             interpreter=(self._number(header["interpreter"]), self._number(header["interpreter_bytes"])),
-            late=bool(flags & Flag.LATE),
             recorded_ns=self._count(header["recorded_ns"]),
             unrecorded_ns=self._count(header["unrecorded_ns"]) or None,
             cpus=self._number(header["cpus_ppm"]) / 1e6 or None,
             leaves_graphs=bool(flags & Flag.GRAPHS),
-            finalized=bool(flags & Flag.FINALIZED),
-            beside=bool(flags & Flag.BESIDE),
             windows=RecordWindows.of(self._windows(self._number(header["windows"]))),
             budget=min(int(header["cost_ppm"]), layout.EVERYTHING_PPM) / layout.EVERYTHING_PPM,
             callback_ns=self._count(header["timed_ns"]) / max(self._number(header["timed"]), 1),
             stacks_ns=self._count(header["stacks_ns"]),
-            not_held=int(header["not_held"]),
-            unfinished=int(header["unfinished"]),
             gpus=self._gpus(header),
             limits=self._gpu_limits(header),
+            **plain,
             ranges=tuple(self._ranges(self._limited(int(header["ranges"]), layout.RANGES, "number of ranges"))),
         )
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from stallprobes.watch.reading.proc_files import content, stat_fields
 from stallprobes.watch.reading.process import WatchedThread
 
 # Place of the number of the CPU on which a thread ran last in /proc/PID/task/TID/stat, behind its name (processor in
@@ -56,20 +57,12 @@ class NumaNodes:
     def _node_of_gpu(self, uuid: str) -> int | None:
         """The NUMA node of a GPU; None where it is not known."""
         for folder in (self._driver / "gpus").glob("*"):
-            if f"GPU-{uuid}".encode() in _content(folder / "information"):
-                text = _content(self._system / "bus/pci/devices" / folder.name / "numa_node").strip()
+            if f"GPU-{uuid}".encode() in content(folder / "information"):
+                text = content(self._system / "bus/pci/devices" / folder.name / "numa_node").strip()
                 return int(text) if text.isdigit() else None
         return None
 
 
 def _processor(folder: Path) -> int | None:
-    # The name of the program, in parentheses, may contain blanks.
-    words = _content(folder / "stat").rpartition(b")")[2].split()
+    words = stat_fields(folder)
     return int(words[_PROCESSOR]) if len(words) > _PROCESSOR and words[_PROCESSOR].isdigit() else None
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""

@@ -33,30 +33,20 @@ class ParserRequest(IntEnum):
     FILE = 2
 
 
-class FileAnswer(IntEnum):
-    """Result for a file.
+class ParserAnswer(IntEnum):
+    """Result for a name or a file.
 
-    READ: the file's code was read. NOT_READABLE: the file has no readable code, or is of another build. TOO_LARGE: the
-    file, or the answer about the file, exceeds a limit of the parser process.
+    FOUND: the demangled name, or the file's code, follows. NOT_READABLE: the file has no readable code, or is of
+    another build. TOO_LARGE: the name, the file, or the answer about it, exceeds a limit of the parser process.
     """
 
-    READ = 1
+    FOUND = 1
     NOT_READABLE = 2
     TOO_LARGE = 3
 
 
-class NameAnswer(IntEnum):
-    """Result for a name.
-
-    DEMANGLED: the demangled name follows. TOO_LONG: the name could not be demangled within the limits.
-    """
-
-    DEMANGLED = 1
-    TOO_LONG = 2
-
-
-class InvalidMessage(Exception):
-    """The message is larger than it may be."""
+class LimitExceeded(Exception):
+    """A name, a file or a message is larger than is read."""
 
 
 def receive_content(connection: socket.socket, size: int, wait: Callable[[], None] = lambda: None) -> bytes:
@@ -73,7 +63,7 @@ def receive_content(connection: socket.socket, size: int, wait: Callable[[], Non
 
 
 def message(kind: IntEnum, content: bytes, limit: int) -> bytes:
-    """A message. Raises InvalidMessage if it is larger than ``limit``."""
+    """A message. Raises LimitExceeded if it is larger than ``limit``."""
     if len(content) > limit:
-        raise InvalidMessage
+        raise LimitExceeded
     return HEADER.pack(len(content), kind) + content

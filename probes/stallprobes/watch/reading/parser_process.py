@@ -15,19 +15,20 @@ import resource
 import signal
 import socket
 import struct
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from stallprobes.watch.reading.code_lines import load_symbolic
-from stallprobes.watch.reading.demangler import NameLimitExceeded, demangled_within_limits, demangler
-from stallprobes.watch.reading.elf_symbols import CodePlaces, ElfLimitExceeded, places_in
+from stallprobes.watch.reading.demangler import demangled_within_limits, demangler
+from stallprobes.watch.reading.elf_symbols import places_in
 from stallprobes.watch.reading.parser_messages import (
     HEADER,
     MAX_ANSWER_BYTES,
     MAX_DATA_BYTES,
     MAX_REQUEST_BYTES,
-    FileAnswer,
-    InvalidMessage,
-    NameAnswer,
+    LimitExceeded,
+    ParserAnswer,
     ParserRequest,
     message,
     receive_content,
@@ -109,42 +110,35 @@ def _answer(connection: socket.socket) -> None:
             raise EOFError
         content = json.loads(receive_content(connection, size))
         if kind == ParserRequest.NAMES:
-            _answer_names(connection, content)
+            for name in content:
+                connection.sendall(_within_limits(NAME_CPU_S, partial(demangled_within_limits, name)))
         else:
-            connection.sendall(_file_answer(descriptors[0], content))
+            connection.sendall(_within_limits(FILE_CPU_S, partial(_code, descriptors[0], content)))
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _answer_names(connection: socket.socket, names: list[str]) -> None:
-    for name in names:
-        # Whatever takes longer ends the process: nothing else ends the C++ library.
-        signal.setitimer(signal.ITIMER_PROF, NAME_CPU_S)
-        try:
-            text = json.dumps(demangled_within_limits(name), ensure_ascii=False).encode()
-            answer = message(NameAnswer.DEMANGLED, text, MAX_ANSWER_BYTES)
-        except (NameLimitExceeded, InvalidMessage, MemoryError):
-            answer = HEADER.pack(0, NameAnswer.TOO_LONG)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        connection.sendall(answer)
-
-
-def _file_answer(descriptor: int, request: dict[str, Any]) -> bytes:
-    signal.setitimer(signal.ITIMER_PROF, FILE_CPU_S)
+def _within_limits(seconds: float, find: Callable[[], Any]) -> bytes:
+    """The answer with what ``find`` returns in so many seconds of CPU time; None: there is nothing to be read."""
+    # Whatever takes longer ends the process: nothing else ends the C++ library.
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
-        build_id, with_lines = bytes.fromhex(request["build_id"]), request["lines"]
-        places = places_in(descriptor, build_id, request["addresses"], with_lines)
-        if places is None:
-            return HEADER.pack(0, FileAnswer.NOT_READABLE)
-        return message(FileAnswer.READ, _file_content(places), MAX_ANSWER_BYTES)
-    except (ElfLimitExceeded, InvalidMessage, MemoryError):
-        return HEADER.pack(0, FileAnswer.TOO_LARGE)
+        found = find()
+        if found is None:
+            return HEADER.pack(0, ParserAnswer.NOT_READABLE)
+        return message(ParserAnswer.FOUND, json.dumps(found, ensure_ascii=False).encode(), MAX_ANSWER_BYTES)
+    except (LimitExceeded, MemoryError):
+        return HEADER.pack(0, ParserAnswer.TOO_LARGE)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def _file_content(places: CodePlaces) -> bytes:
+def _code(descriptor: int, request: dict[str, Any]) -> dict[str, Any] | None:
+    """The code at the addresses of a request; None if the file has none that can be read, or is of another build."""
+    places = places_in(descriptor, bytes.fromhex(request["build_id"]), request["addresses"], request["lines"])
+    if places is None:
+        return None
     texts: dict[str, int] = {}
 
     def number(text: str) -> int:
@@ -154,5 +148,4 @@ def _file_content(places: CodePlaces) -> bytes:
         (address, [(number(line.function), number(line.file), line.line) for line in inlined])
         for address, inlined in places.lines.items()
     ]
-    content = {"names": list(places.names.items()), "texts": list(texts), "lines": lines}
-    return json.dumps(content, ensure_ascii=False).encode()
+    return {"names": list(places.names.items()), "texts": list(texts), "lines": lines}

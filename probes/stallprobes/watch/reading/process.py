@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from stallprobes.files.codec import Document, Int64, PlainDocument, String, Unsigned
 from stallprobes.latency.histogram import Histogram
+from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
-from stallprobes.native.layouts.watch_file import LossKind
-from stallprobes.records.rows import Rows
+from stallprobes.native.layouts.watch_file import LossKind, TimeSample
+from stallprobes.records.rows import DRIVER_CALL, Rows
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
 from stallprobes.watch.reading.words import Memory, ProcessState
@@ -354,6 +355,10 @@ class CallBatch:
         return len(self.rows)
 
 
+# The calls of a reading in which none finished.
+NO_CALLS = CallBatch(np.zeros(0, DRIVER_CALL), {}, 0)
+
+
 @dataclass(frozen=True)
 class SampleBatch:
     """Samples of the threads' time from one position of the ring to another, in the layout of the file (TimeSample).
@@ -369,6 +374,10 @@ class SampleBatch:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+# The samples of a reading in which none was taken.
+NO_SAMPLES_OF_TIME = SampleBatch(np.zeros(0, dtype_of(TimeSample)), {}, 0, 0)
 
 
 @dataclass(frozen=True)

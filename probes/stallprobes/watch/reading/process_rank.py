@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stallprobes.files.codec import Document, String, Unsigned
+from stallprobes.watch.reading.proc_files import content
 
 # Pairs of environment variables: rank, and number of ranks. They are from torchrun, Open MPI, PMI, PMIx and Slurm. The
 # first rank that is set counts. LOCAL_RANK is last, since it only counts the ranks of one machine.
@@ -49,13 +50,9 @@ def rank_of(environment: Mapping[str, str]) -> Rank | None:
 
 def environment_of(pid: int, proc: Path) -> Mapping[str, str]:
     """The environment with which the program of a process was started; empty where it cannot be read."""
-    try:
-        with (proc / str(pid) / "environ").open("rb") as file:
-            text = file.read(_MOST_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return {}
+    entries = content(proc / str(pid) / "environ", _MOST_BYTES).decode("utf-8", "replace").split("\0")
     # The first of two with one name is the one that counts.
-    return dict(reversed([(name, value) for name, _, value in (entry.partition("=") for entry in text.split("\0"))]))
+    return dict(reversed([(name, value) for name, _, value in (entry.partition("=") for entry in entries if entry)]))
 
 
 def _count(text: str | None) -> int | None:

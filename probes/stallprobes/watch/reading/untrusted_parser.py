@@ -17,10 +17,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import IntEnum
 from functools import cache
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -37,9 +36,8 @@ from stallprobes.watch.reading.parser_messages import (
     MAX_ANSWER_BYTES,
     MAX_NAMES,
     MAX_REQUEST_BYTES,
-    FileAnswer,
-    InvalidMessage,
-    NameAnswer,
+    LimitExceeded,
+    ParserAnswer,
     ParserRequest,
     message,
     receive_content,
@@ -67,7 +65,6 @@ _START = (
 # be started.
 Starter = Callable[[], tuple[socket.socket, int, Callable[[], None]]]
 
-_Kind = TypeVar("_Kind", bound=IntEnum)
 _Address = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _LineNumber = Annotated[int, Meta(ge=1, le=1 << 31)]
 _Symbol = Annotated[str, Meta(max_length=LONGEST_SYMBOL)]
@@ -85,10 +82,6 @@ class _Code(Struct, forbid_unknown_fields=True):
     # Names of functions and paths of files, to which lines refer by their numbers.
     texts: Annotated[list[_Text], Meta(max_length=2 * MAX_ADDRESSES * MAX_INLINED)]
     lines: Annotated[list[tuple[_Address, _Lines]], Meta(max_length=MAX_ADDRESSES)]
-
-
-class _NoAnswer(Exception):
-    """The process has ended, takes too long, or gives an answer that is not valid."""
 
 
 class UntrustedParser:
@@ -162,8 +155,8 @@ class UntrustedParser:
         """The demangled form of each name; None for one that becomes too long."""
         due = self._send(ParserRequest.NAMES, encoded(names))
         for _ in names:
-            kind, content = self._receive(NameAnswer, due)
-            if kind is NameAnswer.TOO_LONG:
+            kind, content = self._receive(due)
+            if kind is ParserAnswer.TOO_LARGE:
                 yield None
             else:
                 yield _checked(decoded(content, _Demangled))
@@ -180,21 +173,21 @@ class UntrustedParser:
             self._without_lines.add(file)
         with self._request(ParserRequest.FILE):
             request = encoded({"build_id": build_id.hex(), "addresses": addresses, "lines": with_lines})
-            kind, content = self._receive(FileAnswer, self._send(ParserRequest.FILE, request, descriptor))
-            code = decoded(content, _Code) if kind is FileAnswer.READ else _Code([], [], [])
+            kind, content = self._receive(self._send(ParserRequest.FILE, request, descriptor))
+            code = decoded(content, _Code) if kind is ParserAnswer.FOUND else _Code([], [], [])
             asked = set(addresses)
             names = {address: _checked(name) for address, name in code.names if address in asked}
             texts = [_checked(text) for text in code.texts]
             if any(max(line[:2]) >= len(texts) for _, lines in code.lines for line in lines):
-                raise _NoAnswer
+                raise ValueError("a line names no text")
             lines = {
                 address: tuple(CodeLine(texts[function], texts[path], line) for function, path, line in inlined)
                 for address, inlined in code.lines
             }
             if len(names) != len(code.names) or not lines.keys() <= asked:
-                raise _NoAnswer
+                raise ValueError("it is about other addresses")
             self._failures[ParserRequest.FILE] = 0
-            if kind is FileAnswer.TOO_LARGE:
+            if kind is ParserAnswer.TOO_LARGE:
                 return None
             if with_lines:
                 self._without_lines.discard(file)
@@ -208,7 +201,7 @@ class UntrustedParser:
         before_s = self._lacked_s()
         try:
             yield
-        except (_NoAnswer, OSError, EOFError, InvalidMessage, MalformedJson, UnicodeDecodeError):
+        except (OSError, EOFError, LimitExceeded, MalformedJson, ValueError):
             self._close()
             failed = True
             self._failures[kind] += 1
@@ -247,8 +240,8 @@ class UntrustedParser:
         connection.sendall(request[HEADER.size :])
         return left_s
 
-    def _receive(self, kinds: type[_Kind], left_s: Callable[[], float]) -> tuple[_Kind, bytes]:
-        """The next answer. Raises _NoAnswer when ``left_s()`` is 0 or less."""
+    def _receive(self, left_s: Callable[[], float]) -> tuple[ParserAnswer, bytes]:
+        """The next answer. Raises TimeoutError when ``left_s()`` is 0 or less, ValueError for an invalid one."""
         connection = self._connection
         assert connection is not None
 
@@ -259,12 +252,12 @@ class UntrustedParser:
             while (left := left_s()) > 0:
                 if ready.poll(left * 1000):
                     return
-            raise _NoAnswer
+            raise TimeoutError
 
         size, kind = HEADER.unpack(receive_content(connection, HEADER.size, wait))
-        if size > MAX_ANSWER_BYTES or kind not in kinds._value2member_map_:
-            raise _NoAnswer
-        return kinds(kind), receive_content(connection, size, wait)
+        if size > MAX_ANSWER_BYTES:
+            raise ValueError("the answer is too large")
+        return ParserAnswer(kind), receive_content(connection, size, wait)
 
     def _connected(self) -> socket.socket:
         """The connection to the process, which is started if there is none. Raises OSError."""
@@ -330,7 +323,7 @@ def shared_parser() -> UntrustedParser:
 
 def _checked(text: str) -> str:
     if not is_printable(text):
-        raise _NoAnswer
+        raise ValueError("a text cannot be printed")
     return text
 
 

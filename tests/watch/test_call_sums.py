@@ -10,7 +10,7 @@ from stallprobes.native.layouts.watch_file import LossKind
 from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
-from stallprobes.watch.call_sites import MOST_SITES, SiteSums
+from stallprobes.watch.call_sums import MOST_SITES, SiteSums
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.process import SlowDriverCall
 
