@@ -42,7 +42,6 @@ from stallscope.tui.watch.beside_panel import BesidePanel, BesideView
 from stallscope.tui.watch.call_table import CallTableView, WatchTable, thread_labels
 from stallscope.tui.watch.division_panel import DivisionPanel
 from stallscope.tui.watch.explain_call import frames_text
-from stallscope.tui.watch.header import WatchHeader
 from stallscope.tui.watch.kernel_table import KernelTable
 from stallscope.tui.watch.panels import SlowCallLog
 from stallscope.tui.watch.screen import WatchScreen
@@ -212,11 +211,10 @@ async def test_a_replay_is_paused_and_moved_in(recorded: Path) -> None:
     async with replayed(recorded, (120, 36)) as (pilot, screen):
         await pilot.press("p")
         assert "REPLAY, PAUSED 0:02/0:03" in await drawn(pilot, screen)
-        header = screen.query_one(WatchHeader)
-        shown = header.view.utilization
+        shown = screen.state.utilization
         # It stands still: no value is new.
         await drawn(pilot, screen)
-        assert header.view.utilization == shown
+        assert screen.state.utilization == shown
         await pilot.press("left")
         assert "0:00/0:03" in await drawn(pilot, screen)
         await pilot.press("right")

@@ -213,7 +213,7 @@ def spread(left: Line, right: Line, width: int) -> Line:
     return [*left, (" " * room, ""), *right]
 
 
-def by_rank(left: list[tuple[int, Line]], right: list[tuple[int, Line]], width: int) -> Line:
+def by_rank(left: Sequence[tuple[int, Line]], right: Sequence[tuple[int, Line]], width: int) -> Line:
     """A line with parts at both ends, by rank: low ranks get space first. The first part of the left end that does not
     fit is cut; parts of higher ranks are omitted."""
     room = width - 2

@@ -21,14 +21,14 @@ from stallprobes.patterns import patterns
 from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, SCREENS, VICTIM_KEYS, Group
-from stallscope.tui.common.bars import KeyBar
+from stallscope.tui.common.bars import KeyBar, ScreenHead
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.monitor import panel_views
 from stallscope.tui.monitor.blame import BlameControl
-from stallscope.tui.monitor.header import Header
+from stallscope.tui.monitor.header import STARTING
 from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.layout import layout
 from stallscope.tui.monitor.probe_table import ProbeTable, probe_keys, strip_columns, table_height
@@ -87,7 +87,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
-        yield Header(id="header")
+        yield ScreenHead(STARTING, id="header")
         yield ProbeTable(id="lists")
         yield Histograms(id="histograms")
         yield HeatMap(self._key_labels["remedy"], id="heat")
@@ -283,7 +283,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
     def show_header(self, observation: Observation) -> None:
         """Draw header and key bar."""
         position = None if self.source.playback is None else self.source.playback.position_text
-        self.query_one(Header).view = panel_views.header_view(self.state, observation, self.monitor_view, position)
+        self.query_one(ScreenHead).view = panel_views.header_view(self.state, observation, self.monitor_view, position)
         if self._compact and self._header != panel_views.header_lines(observation):
             self.rearrange()
         self.show_note(self.blame.status or panel_views.warning_text(self.recorder, self.trigger.armed))
@@ -315,7 +315,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         rows = table_height(probe_set) + more
         sizes = layout(height, rows, victims + more, header)
         self._compact, self._header = sizes.compact, header if sizes.compact else 2
-        self.query_one(Header).styles.height = self._header
+        self.query_one(ScreenHead).styles.height = self._header
         table.styles.height = sizes.table
         self.query_one(Histograms).styles.height = sizes.histograms
         heat_map.styles.height = sizes.heat_map

@@ -7,14 +7,13 @@ import asyncio
 from textual import on
 from textual.app import ComposeResult
 from textual.events import Key
-from textual.reactive import var
 
 from stallprobes.machine.gpu_processes import ListedProcess
 from stallprobes.wording import process_wording
 from stallscope.tui.actions import SCREENS
 from stallscope.tui.common.bars import KeyBar, ScreenHead
 from stallscope.tui.common.dialog import Ask
-from stallscope.tui.common.lines import Line, LineWidget, Paragraphs, Run, cut, fit, paragraph_lines
+from stallscope.tui.common.lines import LineWidget, Paragraphs, cut, paragraph_lines
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.processes.process_table import ProcessTable
 from stallscope.tui.processes.state import ProcessesState, detail_paragraphs, header_view, table_view
@@ -27,19 +26,6 @@ _ASKED_COLUMNS = 60
 # Heights (lines). _LEAST_DETAIL, _MOST_DETAIL: smallest and largest height of the details of a process (a rule, then
 # at least one line for each paragraph). _LEAST_TABLE: smallest height of the process table.
 _LEAST_DETAIL, _MOST_DETAIL, _LEAST_TABLE = 4, 12, 4
-
-
-class ProcessesHeader(ScreenHead):
-    """The header in two lines: title and state, then how the processes are known. The view is the state of the list,
-    and the parts of the second line."""
-
-    view = var[tuple[Run, Line]]((("reading", "dim"), []))
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """Two lines."""
-        state, parts = self.view
-        first = self.first_line([(3, [("processes that use the GPUs", "dim")])], [(0, [state])], width)
-        return [first, fit([(cut(part, width), style) for part, style in parts], width)]
 
 
 class ProcessesScreen(ActionScreen):
@@ -80,7 +66,7 @@ class ProcessesScreen(ActionScreen):
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
-        yield ProcessesHeader(id="processes-header")
+        yield ScreenHead(header_view(self.state, ""), id="processes-header")
         yield ProcessTable(id="processes")
         yield Paragraphs(indent="  ", id="process-detail")
         yield KeyBar(id="keys")
@@ -112,7 +98,7 @@ class ProcessesScreen(ActionScreen):
     def draw(self) -> None:
         """Draw every panel."""
         self.changed = False
-        self.query_one(ProcessesHeader).view = header_view(self.state, self._failure)
+        self.query_one(ScreenHead).view = header_view(self.state, self._failure)
         self.query_one(ProcessTable).view = table_view(self.state, self._failure)
         key = next(self.key_of(action) for action in SCREENS["processes"] if action.name == "attach")
         self.query_one(Paragraphs).view = detail_paragraphs(self.state, key)

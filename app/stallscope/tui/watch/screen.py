@@ -19,7 +19,7 @@ from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.actions import AGGRESSOR_KEYS, Group
-from stallscope.tui.common.bars import KeyBar
+from stallscope.tui.common.bars import KeyBar, ScreenHead
 from stallscope.tui.common.dialog import Ask, TextDialog
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.lines import LineWidget
@@ -30,7 +30,7 @@ from stallscope.tui.watch.call_table import WatchTable
 from stallscope.tui.watch.division_panel import DivisionPanel, LineKey
 from stallscope.tui.watch.explain_call import explained
 from stallscope.tui.watch.explain_line import explained_line
-from stallscope.tui.watch.header import WatchHeader
+from stallscope.tui.watch.header import header_view
 from stallscope.tui.watch.kernel_table import KernelTable
 from stallscope.tui.watch.layout import watch_layout
 from stallscope.tui.watch.panels import LostTime, OutputPane, SlowCallLog, headline_lines, headlines
@@ -38,7 +38,6 @@ from stallscope.tui.watch.state import (
     WatchScreenState,
     beside_view,
     division_view,
-    header_view,
     histograms_view,
     table_view,
 )
@@ -61,7 +60,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
-        yield WatchHeader(id="watch-header")
+        yield ScreenHead(id="watch-header")
         yield DivisionPanel(id="division")
         yield LostTime(id="lost")
         yield WatchTable(id="calls")
@@ -167,7 +166,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
 
     def _show_header(self) -> None:
         self.state = self.state.with_gpu(self.source.gpu_values)
-        self.query_one(WatchHeader).view = header_view(self.state, self.source)
+        self.query_one(ScreenHead).view = header_view(self.state, self.source)
         self.show_note(self.source.note or ("freezes on the next stall" if self.trigger.armed else ""))
 
     def place_panels(self, width: int, height: int) -> None:
