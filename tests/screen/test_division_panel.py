@@ -13,8 +13,7 @@ from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.live.live_view import NO_FINDINGS
 from stallprobes.watch.ranks.result import Partners, RankWait, SequenceRanks
 from stallscope.report.columns import display_width
-from stallscope.tui.common.lines import Line
-from stallscope.tui.watch.division_panel import DivisionPanel, DivisionView
+from stallscope.tui.watch.division_panel import DivisionView, division_lines
 from stallscope.tui.watch.layout import watch_layout
 
 COST = WatchCost(low=0.021, high=0.043, recorded=0.5, followed=1.0, budget=0.05, compared=40)
@@ -34,10 +33,8 @@ def training(sequences: int = 1, **of: object) -> WatchFindings:
 
 
 def drawn(found: WatchFindings | None, width: int, height: int) -> list[str]:
-    panel = DivisionPanel()
-    panel.set_reactive(DivisionPanel.view, DivisionView(found))
-    lines: list[Line] = panel.lines(width, height)
-    texts = ["".join(text for text, _ in line) for line in lines]
+    lines = division_lines(DivisionView(found), width, height)
+    texts = ["".join(text for text, _ in line) for _, line in lines]
     assert all(display_width(text) <= width for text in texts)
     assert len(texts) <= height
     return texts

@@ -23,8 +23,8 @@ from stallprobes.verdicts.explanations import beside_aggressors
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording, reference_wording
 from stallscope.tui.common.dialog import Dialog, section
-from stallscope.tui.common.histograms import Histograms, HistogramsView
-from stallscope.tui.common.lines import Line
+from stallscope.tui.common.histograms import HistogramsView, histogram_lines
+from stallscope.tui.common.lines import Line, Panel
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText
 from stallscope.tui.common.verdict_lines import explanation_lines, figures
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_style
@@ -229,7 +229,7 @@ class CellScreen(Dialog[None]):
     def compose(self) -> ComposeResult:
         """The histograms, and the text below."""
         with Vertical(id="box"):
-            yield Histograms(id="histograms")
+            yield Panel(histogram_lines, id="histograms")
             with VerticalScroll(id="scroll"):
                 yield PrintableStatic(id="text")
 
@@ -254,7 +254,7 @@ class CellScreen(Dialog[None]):
         if now == self._drawn:
             return
         self._drawn = now
-        panel = self.query_one(Histograms)
+        panel = self.query_one("#histograms", Panel)
         panel.view = histograms(matrix_view, self.key)
         panel.display = panel.view is not None
         panel.styles.height = min(_MOST_HISTOGRAMS, max(6, self.size.height // 2 - 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from textual import on
 from textual.app import ComposeResult
@@ -13,7 +14,7 @@ from stallprobes.wording import process_wording
 from stallscope.tui.actions import SCREENS
 from stallscope.tui.common.bars import KeyBar, ScreenHead
 from stallscope.tui.common.dialog import Ask
-from stallscope.tui.common.lines import LineWidget, Paragraphs, cut, paragraph_lines
+from stallscope.tui.common.lines import LineWidget, Panel, cut, paragraph_lines
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.processes.process_table import ProcessTable
 from stallscope.tui.processes.state import ProcessesState, detail_paragraphs, header_view, table_view
@@ -68,7 +69,7 @@ class ProcessesScreen(ActionScreen):
         """All panels; ``place_panels`` sets their sizes."""
         yield ScreenHead(header_view(self.state, ""), id="processes-header")
         yield ProcessTable(id="processes")
-        yield Paragraphs(indent="  ", id="process-detail")
+        yield Panel(partial(paragraph_lines, indent="  "), (), id="process-detail")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
@@ -101,7 +102,7 @@ class ProcessesScreen(ActionScreen):
         self.query_one(ScreenHead).view = header_view(self.state, self._failure)
         self.query_one(ProcessTable).view = table_view(self.state, self._failure)
         key = next(self.key_of(action) for action in SCREENS["processes"] if action.name == "attach")
-        self.query_one(Paragraphs).view = detail_paragraphs(self.state, key)
+        self.query_one(Panel).view = detail_paragraphs(self.state, key)
         if not self._checking:
             self.show_note("")
         self.rearrange()
@@ -109,7 +110,7 @@ class ProcessesScreen(ActionScreen):
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes: the table has the lines that the detail leaves."""
         rest = height - _AROUND
-        detail = self.query_one(Paragraphs)
+        detail = self.query_one(Panel)
         wanted = len(paragraph_lines(detail.view, width, _MOST_DETAIL, "  ")) if detail.view else 0
         lines = max(min(max(wanted, _LEAST_DETAIL), rest - _LEAST_TABLE), 0) if wanted else 0
         detail.styles.height = lines
