@@ -529,8 +529,8 @@ async def test_saved_and_opened_it_is_the_same(tmp_path: Path) -> None:
         assert matrix_view is not ON_THE_TABLE.matrix_view
         before = ON_THE_TABLE.matrix_view
         assert before is not None
-        assert {key: known.kind for key, known in matrix_view.figures.items()} == {
-            key: known.kind for key, known in before.figures.items()
+        assert {key: cell.kind for key, cell in matrix_view.matrix.cells.items()} == {
+            key: cell.kind for key, cell in before.matrix.cells.items()
         }
 
 

@@ -33,7 +33,7 @@ from stallscope.tui.watch.explain_call import explained
 from stallscope.tui.watch.explain_line import explained_line
 from stallscope.tui.watch.header import header_view
 from stallscope.tui.watch.kernel_table import kernel_lines
-from stallscope.tui.watch.layout import watch_layout
+from stallscope.tui.watch.layout import WIDE_COLUMNS, watch_layout
 from stallscope.tui.watch.panels import headline_lines, headlines, lost_lines, output_lines, slow_call_lines
 from stallscope.tui.watch.state import (
     WatchScreenState,
@@ -185,35 +185,25 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
             self.state.enlarged,
             len(division.program_lines),
         )
-        self.set_class(sizes.wide, "wide")
+        wide = width >= WIDE_COLUMNS and not self.state.enlarged
+        self.set_class(wide, "wide")
         self.set_class(self.state.enlarged, "enlarged")
-        if sizes.wide:
-            self.styles.grid_rows = " ".join(
-                # A hidden panel has no row.
-                str(lines)
-                for lines in (2, sizes.division, sizes.lost, sizes.calls, sizes.slow)
-                if lines
-            )
-        if self.state.beside and not sizes.wide:
+        if wide:
+            shown = (sizes[name] for name in ("division", "lost", "calls", "slow"))
+            # A hidden panel has no row.
+            self.styles.grid_rows = " ".join(str(lines) for lines in (2, *shown) if lines)
+        elif self.state.beside:
             # Rows of aggressors say more than a histogram of calls.
-            sizes = replace(sizes, slow=sizes.slow + sizes.histograms, histograms=0)
+            sizes |= {"slow": sizes["slow"] + sizes["histograms"], "histograms": 0}
         lower = "beside" if self.state.beside else "kernels" if self.state.kernels else "slow"
-        heights = {
-            "division": sizes.division,
-            "lost": sizes.lost,
-            "calls": sizes.calls,
-            "histograms": sizes.histograms,
-            **dict.fromkeys(("slow", "kernels", "beside"), 0),
-            lower: sizes.slow,
-        }
-        for name, lines in {**heights, "output": sizes.output}.items():
+        for name, lines in {**sizes, **dict.fromkeys(("slow", "kernels", "beside"), 0), lower: sizes["slow"]}.items():
             panel = self.query_one(f"#{name}")
             panel.styles.height = lines
             panel.display = lines > 0
         # It is the terminal size of the program.
         if self.source.program is not None:
-            columns = width if not sizes.wide else width * 17 // 40 - 2
-            self.source.program.resize(columns, max(sizes.output - 1, 1))
+            columns = width if not wide else width * 17 // 40 - 2
+            self.source.program.resize(columns, max(sizes["output"] - 1, 1))
 
     # Actions.
 
