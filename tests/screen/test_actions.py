@@ -28,8 +28,8 @@ from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
+from stallscope.tui.common.lines import Panel
 from stallscope.tui.monitor.screen import Monitor
-from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.patterns.screen import PatternsScreen
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import LiveSource
@@ -240,7 +240,7 @@ async def test_other_keys_from_the_settings_hold_and_the_usual_ones_do_not() -> 
 
 async def test_a_paused_screen_does_not_say_what_was_found_later() -> None:
     async with live_monitor(replace(QUICK, quiet_seconds=3600.0), wait=False) as pilot:
-        log = monitor(pilot).query_one(VerdictLog)
+        log = monitor(pilot).query_one("#log", Panel)
         await until(pilot, lambda: log.view.guide.status.startswith("Measuring the baseline"))
         await pilot.press("p")
         analyzer = monitor(pilot).analyzer

@@ -13,9 +13,8 @@ from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.live.live_view import NO_FINDINGS
 from stallprobes.watch.ranks.result import Partners, RankWait, SequenceRanks
 from stallscope.report.columns import display_width
-from stallscope.tui.common.lines import Line
-from stallscope.tui.watch.division_panel import DivisionPanel, DivisionView
-from stallscope.tui.watch.layout import watch_layout
+from stallscope.tui.watch.division_panel import DivisionView, division_lines
+from stallscope.tui.watch.layout import WIDE_COLUMNS, watch_layout
 
 COST = WatchCost(low=0.021, high=0.043, recorded=0.5, followed=1.0, budget=0.05, compared=40)
 
@@ -34,10 +33,8 @@ def training(sequences: int = 1, **of: object) -> WatchFindings:
 
 
 def drawn(found: WatchFindings | None, width: int, height: int) -> list[str]:
-    panel = DivisionPanel()
-    panel.set_reactive(DivisionPanel.view, DivisionView(found))
-    lines: list[Line] = panel.lines(width, height)
-    texts = ["".join(text for text, _ in line) for line in lines]
+    lines = division_lines(DivisionView(found), width, height)
+    texts = ["".join(text for text, _ in line) for _, line in lines]
     assert all(display_width(text) <= width for text in texts)
     assert len(texts) <= height
     return texts
@@ -132,13 +129,14 @@ def test_nothing_is_shown_of_a_program_without_a_division() -> None:
 def test_the_panels_take_exactly_the_room_of_the_screen(size: tuple[int, int], division: int, lines: int) -> None:
     for pane in (False, True):
         found = watch_layout(*size, division, 3, 12, pane, False, lines)
-        left = found.division + found.lost + found.calls + found.slow
-        left += 0 if found.wide else found.histograms + found.output
+        left = found["division"] + found["lost"] + found["calls"] + found["slow"]
+        left += 0 if size[0] >= WIDE_COLUMNS else found["histograms"] + found["output"]
         # Header and keys.
         assert left == size[1] - 3
-        assert min(found.calls, found.slow, found.output) >= 2
-        assert found.division <= division + lines
-        assert (found.division > 0) == (division > 0)
+        assert min(found["calls"], found["slow"], found["output"]) >= 2
+        assert found["division"] <= division + lines
+        assert (found["division"] > 0) == (division > 0)
         # None on a low screen, two on one that is not roomy.
         shown = {18: 0, 24: min(lines, 2), 29: min(lines, 2)}.get(size[1], lines)
-        assert watch_layout(*size, division, 3, 12, pane, False).division + (shown if division else 0) == found.division
+        without = watch_layout(*size, division, 3, 12, pane, False)["division"]
+        assert without + (shown if division else 0) == found["division"]

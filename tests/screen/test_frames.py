@@ -20,18 +20,16 @@ from stallprobes.recording.observation import Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
 from stallscope.tui.app import StallscopeApp
-from stallscope.tui.common.bars import KeyBar
-from stallscope.tui.common.histograms import Histograms
+from stallscope.tui.common.bars import KeyBar, ScreenHead
+from stallscope.tui.common.lines import Panel, TargetPanel
 from stallscope.tui.common.screen import TABLES_PER_S
-from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import OBSERVATIONS_PER_S, UNWATCHED_FRAMES_PER_S, UNWATCHED_PER_S, Monitor
-from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import LiveSource
 
-PANELS = (Header, ProbeTable, Histograms, HeatMap, VerdictLog, KeyBar)
+PANELS = (ScreenHead, ProbeTable, Panel, HeatMap, TargetPanel, KeyBar)
 # The time that is counted; the recording has 7 s, of which the first are for the baseline.
 SECONDS = 3.0
 
@@ -145,12 +143,12 @@ async def test_each_panel_is_made_as_often_as_it_is_read_and_none_without_a_chan
         wanted = {"read": SECONDS * OBSERVATIONS_PER_S, **dict.fromkeys(("view", "ProbeTable"), SECONDS * TABLES_PER_S)}
         for name, times in wanted.items():
             assert abs(made[name] - times) <= 1, (name, made)
-        assert made["Header"] <= SECONDS * 2 + 1
+        assert made["ScreenHead"] <= SECONDS * 2 + 1
         # Each column of the heat map is 0.4 s, and the aggressor is switched on meanwhile.
         assert made["HeatMap"] <= SECONDS / 0.4 + 3
-        assert made["VerdictLog"] <= 4
+        assert made["TargetPanel"] <= 4
         assert made["KeyBar"] == 0
-        assert made["Histograms"] <= SECONDS * per_second
+        assert made["Panel"] <= SECONDS * per_second
         # Every second frame draws the histogram; between two observations only the focused probe is read.
         reads = SECONDS * (per_second / 2 - OBSERVATIONS_PER_S)
         assert reads - 0.2 * SECONDS * per_second <= made["plots"] <= reads + 1
@@ -178,8 +176,8 @@ async def test_a_paused_view_makes_nothing_but_its_header_and_reads_seldom(monke
         made = found.counted()
         assert made["read"] <= SECONDS * UNWATCHED_PER_S + 1
         assert made["read"] >= SECONDS * UNWATCHED_PER_S - 1
-        assert {name for name, times in made.items() if times} <= {"read", "Header"}
-        assert made["Header"] <= SECONDS + 1
+        assert {name for name, times in made.items() if times} <= {"read", "ScreenHead"}
+        assert made["ScreenHead"] <= SECONDS + 1
 
 
 async def test_frames_are_few_while_the_view_is_paused_until_something_changes(

@@ -9,7 +9,7 @@ from stallprobes.watch.division.limits import KernelLimit, Limit
 from stallprobes.watch.division.result import KernelTime
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallscope.report.columns import display_width
-from stallscope.tui.watch.kernel_table import KernelTable
+from stallscope.tui.watch.kernel_table import kernel_lines
 
 PLACE = StackFrame(FrameKind.PYTHON, "step", "/home/me/train.py", 42)
 GEMM = KernelTime(
@@ -29,9 +29,8 @@ def drawn(kernels: tuple[KernelTime, ...], width: int, height: int, limit: Kerne
     found = findings(8, ended=True)
     (process,) = found.processes
     sequence = process.sequences[0].changed(kernels=kernels, limit=limit)
-    table = KernelTable()
-    table.set_reactive(KernelTable.view, found.changed(processes=(process.changed(sequences=(sequence,)),)))
-    texts = ["".join(text for text, _ in line) for line in table.lines(width, height)]
+    shown = found.changed(processes=(process.changed(sequences=(sequence,)),))
+    texts = ["".join(text for text, _ in line) for line in kernel_lines(shown, width, height)]
     assert all(display_width(text) <= width for text in texts)
     assert len(texts) <= height
     return texts
@@ -66,4 +65,4 @@ def test_what_limits_the_kernels_is_in_the_title_where_it_fits(width: int) -> No
 
 
 def test_without_findings_there_is_a_title_alone() -> None:
-    assert len(KernelTable().lines(80, 5)) == 1
+    assert len(kernel_lines(None, 80, 5)) == 1

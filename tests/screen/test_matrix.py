@@ -53,7 +53,7 @@ from stallscope.tui.matrix.block import SymbolBlock
 from stallscope.tui.matrix.cell import CellScreen
 from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixState, suggestion
 from stallscope.tui.matrix.cursor import KEYS, MatrixCursor
-from stallscope.tui.matrix.header import head_lines, head_view
+from stallscope.tui.matrix.header import HEAD_HEIGHT, head_view
 from stallscope.tui.matrix.screen import MatrixScreen
 from stallscope.tui.matrix.view_model import MatrixView
 from stallscope.tui.monitor.screen import Monitor
@@ -529,8 +529,8 @@ async def test_saved_and_opened_it_is_the_same(tmp_path: Path) -> None:
         assert matrix_view is not ON_THE_TABLE.matrix_view
         before = ON_THE_TABLE.matrix_view
         assert before is not None
-        assert {key: known.kind for key, known in matrix_view.figures.items()} == {
-            key: known.kind for key, known in before.figures.items()
+        assert {key: cell.kind for key, cell in matrix_view.matrix.cells.items()} == {
+            key: cell.kind for key, cell in before.matrix.cells.items()
         }
 
 
@@ -619,11 +619,11 @@ def test_words_that_do_not_fit_end_with_an_ellipsis() -> None:
 def test_the_lines_above_say_how_far_it_is(width: int) -> None:
     run = CheckRun(began_s=100.0, done=30, total=60, left_s=12.4, text="repeat 1 of 4 · spin kernel")
     view = head_view(replace(ON_THE_TABLE, run=run), 165.5)
-    assert view.state == "● measuring 1:05"
-    text = "\n".join("".join(part for part, _ in line) for line in head_lines(view, width))
+    assert "● measuring 1:05" in "".join(text for _, part in view.right for text, _ in part)
+    text = "\n".join("".join(part for part, _ in line) for line in view.below(width, HEAD_HEIGHT))
     for words in ("50%", "12 s left", "30 of 60"):
         assert words in text
-    assert all(length(line) <= width for line in head_lines(view, width))
+    assert all(length(line) <= width for line in view.below(width, HEAD_HEIGHT))
 
 
 def test_a_gpu_that_is_lent_is_free_and_comes_with_what_is_known_of_it() -> None:

@@ -33,18 +33,15 @@ from stallscope.tui.actions import SCREENS
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, TextDialog
 from stallscope.tui.common.help import Help
+from stallscope.tui.common.lines import Panel
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.watch_replay import WatchReplaySource
 from stallscope.tui.sources.watched import ProgramGpu, WatchedProgramSource
 from stallscope.tui.timeline.screen import TimelineScreen
-from stallscope.tui.watch.beside_panel import BesidePanel, BesideView
+from stallscope.tui.watch.beside_panel import BesideView, beside_lines
 from stallscope.tui.watch.call_table import CallTableView, WatchTable, thread_labels
-from stallscope.tui.watch.division_panel import DivisionPanel
 from stallscope.tui.watch.explain_call import frames_text
-from stallscope.tui.watch.header import WatchHeader
-from stallscope.tui.watch.kernel_table import KernelTable
-from stallscope.tui.watch.panels import SlowCallLog
 from stallscope.tui.watch.screen import WatchScreen
 
 # The position at which the screen is drawn, and the last one, where the program has ended.
@@ -141,7 +138,7 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
         await pilot.press("down")
         assert screen.state.selected == keys[1]
         await pilot.press("up", "up")
-        lines = screen.query_one(DivisionPanel).view.program_lines
+        lines = screen.query_one("#division", Panel).view.program_lines
         assert screen.state.line(screen.moment) == lines[-1]
         await pilot.press(*["up"] * len(lines))
         assert screen.state.selected == keys[-1]
@@ -167,16 +164,16 @@ async def test_kernels_are_shown_in_place_of_the_slow_calls(recorded: Path, size
     async with replayed(recorded, size) as (pilot, screen):
         await pilot.press("K")
         assert_snapshot(f"watch-kernels-{size[0]}x{size[1]}", await drawn(pilot, screen))
-        assert not screen.query_one(SlowCallLog).display
+        assert not screen.query_one("#slow").display
         await pilot.press("K")
         assert "slow calls" in await drawn(pilot, screen)
-        assert not screen.query_one(KernelTable).display
+        assert not screen.query_one("#kernels").display
 
 
 async def test_a_line_of_the_program_is_selected_and_explained(recorded: Path) -> None:
     async with replayed(recorded, (120, 36)) as (pilot, screen):
         await pilot.press("up")
-        panel = screen.query_one(DivisionPanel)
+        panel = screen.query_one("#division", Panel)
         shown = panel.view.drawn_lines(panel.size.height)[-1]
         assert "▸" in await drawn(pilot, screen)
         assert panel.view.selected == screen.state.selected == shown.key
@@ -212,11 +209,10 @@ async def test_a_replay_is_paused_and_moved_in(recorded: Path) -> None:
     async with replayed(recorded, (120, 36)) as (pilot, screen):
         await pilot.press("p")
         assert "REPLAY, PAUSED 0:02/0:03" in await drawn(pilot, screen)
-        header = screen.query_one(WatchHeader)
-        shown = header.view.utilization
+        shown = screen.state.utilization
         # It stands still: no value is new.
         await drawn(pilot, screen)
-        assert header.view.utilization == shown
+        assert screen.state.utilization == shown
         await pilot.press("left")
         assert "0:00/0:03" in await drawn(pilot, screen)
         await pilot.press("right")
@@ -483,9 +479,8 @@ def test_the_panel_of_aggressors_fits(size: tuple[int, int]) -> None:
     begins = int64s(np.arange(0, 60_000_000_000, 14_000_000))
     turns = (("", 0, 10_000_000_000), ("spin", 10_000_000_000, 20_000_000_000), ("dram", 40_000_000_000, 2**62))
     present = BesideMoment(("spin", "dram"), "dram", "", "", begins, turns)
-    panel = BesidePanel()
-    panel.view = BesideView(beside_result(), present, 60_000_000_000)
-    lines = ["".join(text for text, _ in line) for line in panel.lines(width, height)]
+    view = BesideView(beside_result(), present, 60_000_000_000)
+    lines = ["".join(text for text, _ in line) for line in beside_lines(view, width, height)]
     assert all(display_width(line) <= width for line in lines)
     assert "dram runs now" in lines[0]
     assert set(lines[1].split("60 s")[1].split()) >= {"1" * len(lines[1].split()[2])}
@@ -497,12 +492,9 @@ def test_the_panel_of_aggressors_fits(size: tuple[int, int]) -> None:
 
 
 def test_in_a_recording_the_panel_has_the_effects_alone() -> None:
-    panel = BesidePanel()
-    panel.view = BesideView(beside_result())
-    lines = ["".join(text for text, _ in line) for line in panel.lines(80, 8)]
+    lines = ["".join(text for text, _ in line) for line in beside_lines(BesideView(beside_result()), 80, 8)]
     assert [line[:12] for line in lines[1:]] == [" 1 □ spin   ", " 2 □ h2d-pin"]
-    panel.view = BesideView()
-    assert "no aggressor ran beside it" in "".join(text for text, _ in panel.lines(80, 8)[1])
+    assert "no aggressor ran beside it" in "".join(text for text, _ in beside_lines(BesideView(), 80, 8)[1])
 
 
 async def test_effects_are_in_the_headlines_and_in_recordings(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from stallprobes.machine.telemetry import NAMES, NS_PER_S, TelemetryReading, Tel
 from stallprobes.model import Phase, Role
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallscope import tui
-from stallscope.tui.common.bars import nvml_line
+from stallscope.tui.common.bars import ScreenHead, nvml_line
 from stallscope.tui.common.histograms import HistogramsView, histogram_lines
 from stallscope.tui.common.lines import (
     DECENT,
@@ -38,7 +38,7 @@ from stallscope.tui.common.lines import (
 )
 from stallscope.tui.common.plots import axis_labels
 from stallscope.tui.line_filters import ascii_only, contrast
-from stallscope.tui.monitor.header import Header, HeaderView
+from stallscope.tui.monitor.header import head_view
 from stallscope.tui.monitor.heatmap import FIRST_DECADES, heat_lines, widened
 from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView
 from stallscope.tui.probe_sets import gpu_label
@@ -261,13 +261,13 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
     engine: EngineStatus, view: str, words: str, width: int
 ) -> None:
     facts = ("profile h200 with timeslice_us=4000, copy_gb_s=1.5, launch_us=9, and_so_on=1", "seed 12345678")
-    header = Header()
+    header = ScreenHead()
     observation = Observation(
         wall_s=1e9,
         probe_set=ProbeSet(title="b", probes=(), backend=SIM, gpus=(GpuName("NVIDIA H200"),), details=facts),
         engine=engine,
     )
-    header.view = HeaderView(observation, MonitorView((), None, (), 3.0, 0.0), view)
+    header.view = head_view(observation, MonitorView((), None, (), 3.0, 0.0), view)
     line = text(header.lines(width, 2)[0])
     assert len(line) == width
     assert " SIMULATED " in line
@@ -278,15 +278,15 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
 
 
 def test_the_header_says_for_how_long_quiet_will_still_be_measured() -> None:
-    header = Header()
+    header = ScreenHead()
     observation = Observation(
         wall_s=1e9,
         probe_set=ProbeSet(title="b", probes=(), backend=CUDA, gpus=(GpuName("NVIDIA H200"),)),
         engine=EngineStatus(EngineCondition.READY),
     )
-    header.view = HeaderView(observation, MonitorView((), None, (), None, 1.3))
+    header.view = head_view(observation, MonitorView((), None, (), None, 1.3))
     assert "measuring baseline, 2 s" in text(header.lines(100, 2)[0])
-    header.view = HeaderView(observation, MonitorView((), None, (), None, None))
+    header.view = head_view(observation, MonitorView((), None, (), None, None))
     assert "no baseline" in text(header.lines(100, 2)[0])
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from stallprobes.measurement.result import RunResult
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.trace import Trace
 from stallscope.cli import run as run_command
+from stallscope.cli.output_files import TRACE, OutputFiles
+from stallscope.cli.process.progress import Progress
 
 RUN = ("run", "secondary-context-d2d", "--sim", "--seconds", "0.5")
 ONE = ("--variant", "kernel-other-context")
@@ -186,16 +189,19 @@ def test_wrong_use_is_one_sentence_before_anything_is_measured(
     assert os.listdir(tmp_path) == ["there.json"]
 
 
-def test_a_disk_that_fills_up_loses_the_trace_only(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_loses_the_trace_only(
+    result: RunResult, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The result is printed, and the sentence says which file is missing."""
 
     def full(*_: object, **__: object) -> None:
         raise FileNotWritten("t.json cannot be written: No space left on device")
 
     monkeypatch.setattr(run_trace, "save", full)
-    assert run_command._write_trace(result, [], Path("t.json"), False) == [
-        "--trace: t.json cannot be written: No space left on device"
-    ]
+    files = OutputFiles({TRACE: tmp_path / "t.json"}, False)
+    with Progress() as progress:
+        failed = files.write({TRACE: partial(run_command._write_trace, result, [], False)}, progress)
+    assert failed == ["--trace: t.json cannot be written: No space left on device"]
 
 
 def test_the_other_processes_on_the_chosen_gpu_are_named() -> None:
@@ -212,7 +218,8 @@ def test_the_other_processes_on_the_chosen_gpu_are_named() -> None:
 
 def test_an_interrupted_run_without_a_result_has_no_file(result: RunResult, capsys: pytest.CaptureFixture[str]) -> None:
     stopped, path = result.changed(variants=(), interrupted=True), Path("/nowhere/t.json")
-    assert run_command._write_trace(stopped, [], path, False) == []
-    sentence = "--trace: /nowhere/t.json was not written: no variant was measured to its end"
-    assert sentence in capsys.readouterr().err
-    assert run_command._write_trace(stopped.changed(interrupted=False), [], path, False) == [sentence]
+    run_command._write_trace(stopped, [], False, path)
+    sentence = "/nowhere/t.json was not written: no variant was measured to its end"
+    assert f"--trace: {sentence}" in capsys.readouterr().err
+    with pytest.raises(FileNotWritten, match=sentence):
+        run_command._write_trace(stopped.changed(interrupted=False), [], False, path)

@@ -21,7 +21,7 @@ from stallprobes.model import MS, Probe, Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallscope.tui.monitor.guide import Guide
-from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
+from stallscope.tui.monitor.verdict_log import VerdictLogView, log_lines
 from stallscope.tui.probe_sets import aggressors
 from stallscope.tui.sources.engine_thread import LiveEngine
 
@@ -175,14 +175,14 @@ def test_one_call_a_second_beside_an_aggressor_is_a_stall_after_three_of_them() 
 
 
 def test_the_log_says_how_many_calls_are_missing(each_5_s: Screen) -> None:
-    log, sentence = VerdictLog(), "launch: 1 of the 3 calls for a verdict, about 10 s left."
-    log.view = VerdictLogView(guide=Guide("Every victim is as fast as its baseline."), progress=(sentence,))
-    shown = [" ".join(text for text, _ in line).strip() for line in log.lines(80, 6)]
+    sentence = "launch: 1 of the 3 calls for a verdict, about 10 s left."
+    view = VerdictLogView(guide=Guide("Every victim is as fast as its baseline."), progress=(sentence,))
+    shown = [" ".join(text for text, _ in line).strip() for _, line in log_lines(view, 80, 6)]
     assert shown[1:] == [sentence]
-    log.view = replace(log.view, entries=each_5_s.frames[-1].view.log)
+    view = replace(view, entries=each_5_s.frames[-1].view.log)
     # In a low panel the verdicts have the lines.
-    assert sentence not in [" ".join(text for text, _ in line).strip() for line in log.lines(80, 6)]
-    assert sentence in [" ".join(text for text, _ in line).strip() for line in log.lines(80, 9)]
+    assert sentence not in [" ".join(text for text, _ in line).strip() for _, line in log_lines(view, 80, 6)]
+    assert sentence in [" ".join(text for text, _ in line).strip() for _, line in log_lines(view, 80, 9)]
 
 
 def test_old_snapshots_are_kept_once_a_second() -> None:

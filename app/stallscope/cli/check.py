@@ -6,7 +6,7 @@ writing are reported after the result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,10 +80,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @options.allow_shared
 @options.full
 @options.json("stallscope.check/3, or stallscope.compare/3 with --compare")
-@options.save
-@options.html
-@options.csv
-@options.prometheus
+@output_files.of_check(options.save)
 @click.option("--compare", "old", type=options.INPUT_FILE, metavar="OLD", help="Compare with the saved check OLD.")
 @options.reference
 @click.option(
@@ -103,10 +100,7 @@ def command(
     allow_shared: bool,
     full: bool,
     as_json: bool,
-    save: Path | None,
-    html: Path | None,
-    csv: Path | None,
-    prometheus: Path | None,
+    outputs: Mapping[str, Path | None],
     old: Path | None,
     reference: str | None,
     hostname: str | None,
@@ -143,15 +137,7 @@ def command(
 
     collect_rarely()
     with InterruptHandler() as interrupt, Suspension(), Progress() as progress:
-        files = output_files.OutputFiles(
-            {
-                output_files.SAVE: save,
-                output_files.HTML: html,
-                output_files.CSV: csv,
-                output_files.PROMETHEUS: prometheus,
-            },
-            force,
-        )
+        files = output_files.OutputFiles(outputs, force)
         before = check_results.load_check(old, progress) if old is not None else None
         chosen = check_results.load_reference(reference)
         _reject_other_timeline(before, chosen is not None or UNUSUAL in fail_on, timeline)
@@ -183,9 +169,9 @@ def command(
             except NotComparable as error:
                 errors.append(str(error).rstrip("."))
             if measured:
-                errors += files.write(matrix, comparison, reference=unusual, progress=progress)
-                if save is not None and not errors:
-                    check_file.remember(save)
+                errors += files.write_check(matrix, comparison, reference=unusual, progress=progress)
+                if (saved := outputs[output_files.SAVE]) is not None and not errors:
+                    check_file.remember(saved)
         progress.end()
         check_results.print_check(matrix, comparison, fail_on, as_json=as_json, full=full, reference=unusual)
     if matrix.interrupted:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,8 +70,15 @@ def compare_checks(old: Matrix, new: Matrix, force: bool) -> Comparison:
     """The comparison. Raises NotComparable if the two do not belong together, unless ``force``."""
     from stallprobes.matrix.comparing import compare as comparing
 
-    try:
+    with force_named():
         return comparing.compare(old, new, force=force)
+
+
+@contextmanager
+def force_named() -> Iterator[None]:
+    """Context in which NotComparable names the option --force, where that makes the two comparable."""
+    try:
+        yield
     except TimelinesDiffer:
         raise
     except NotComparable as error:

@@ -47,7 +47,7 @@ def command(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tup
         return
     files = output_files.OutputFiles({output_files.HTML: html}, force)
     with Progress() as progress:
-        parts = 3 + files.written
+        parts = 3 + files.any
         progress.part(1, parts)
         before = check_results.load_check(old, progress)
         progress.part(2, parts)
@@ -56,7 +56,7 @@ def command(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tup
         progress.begin("comparing the checks")
         comparison = check_results.compare_checks(before, after, force)
         progress.part(parts, parts)
-        errors = files.write(comparison.new, comparison, progress=progress)
+        errors = files.write_check(comparison.new, comparison, progress=progress)
     with Output() as out:
         if as_json:
             out.json(check_results.comparison_document(comparison, fail_on))

@@ -228,23 +228,13 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
         return ExitCode.FAILED
     except Exception as error:
         # Not loaded for a command that ends without an error, such as --help.
-        from stallprobes.errors import EngineError, StallprobesError, reason_of
+        from stallprobes.errors import StallprobesError
 
-        if isinstance(error, StallprobesError):
-            sentence = reason_of(error)
-            diagnostics.print_message(sentence if isinstance(error, EngineError) else sentence.rstrip("."))
-            return error.exit_code
-        why = diagnostics.shortage_behind(error)
-        if why is not None:
-            diagnostics.print_message(why)
-            return ExitCode.FAILED
-        # A defect in stallscope, unless an interrupt has become another exception. Python's own exit code for this is
-        # 1, which here means a regression.
-        if not received.interrupted:
-            import traceback
-
-            traceback.print_exc()
-        return ExitCode.FAILED
+        # Without a sentence it is a defect of stallscope, unless an interrupt has become another exception. Python's
+        # own exit code for this is 1, which here means a regression.
+        if isinstance(error, StallprobesError) or not received.interrupted:
+            diagnostics.print_failure(error)
+        return error.exit_code if isinstance(error, StallprobesError) else ExitCode.FAILED
     return ExitCode.SUCCESS
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,21 +20,11 @@ if TYPE_CHECKING:
 @click.command("merge", cls=MeasuringCommand)
 @click.argument("files", type=options.INPUT_FILE, nargs=-1, required=True, metavar="FILE...")
 @options.full
-@options.save
 @options.json("stallscope.check/3")
-@options.html
-@options.csv
-@options.prometheus
+@output_files.of_check(options.save)
 @options.force("; merge checks of different GPU models")
 def command(
-    files: tuple[Path, ...],
-    full: bool,
-    save: Path | None,
-    as_json: bool,
-    html: Path | None,
-    csv: Path | None,
-    prometheus: Path | None,
-    force: bool,
+    files: tuple[Path, ...], full: bool, as_json: bool, outputs: Mapping[str, Path | None], force: bool
 ) -> None:
     """Merge the saved checks FILE... of several machines: add up their histograms and name outlier hosts.
 
@@ -46,11 +36,8 @@ def command(
     """
     from stallprobes.matrix import merge
 
-    outputs = output_files.OutputFiles(
-        {output_files.SAVE: save, output_files.HTML: html, output_files.CSV: csv, output_files.PROMETHEUS: prometheus},
-        force,
-    )
-    parts = 2 + outputs.written
+    written = output_files.OutputFiles(outputs, force)
+    parts = 2 + written.any
     with Progress() as progress:
 
         def checks() -> Iterator[tuple[str, Matrix]]:
@@ -66,6 +53,6 @@ def command(
 
         hosts = [*check_wording.host_sentences(merged.outliers), *merged.notes]
         progress.part(parts, parts)
-        errors = outputs.write(merged.matrix, hosts=hosts, progress=progress)
+        errors = written.write_check(merged.matrix, hosts=hosts, progress=progress)
     check_results.print_check(merged.matrix, as_json=as_json, full=full, hosts=hosts)
     check_results.raise_errors(errors)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stallprobes.errors import CheckFileError, FileNotRead, FileNotWritten
+from stallscope.cli import options
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.progress import Progress
 
@@ -21,6 +23,27 @@ if TYPE_CHECKING:
 _STREAMS = 1, 2
 # Options that name an output file.
 SAVE, HTML, CSV, PROMETHEUS, TRACE = "--save", "--html", "--csv", "--prometheus", "--trace"
+
+_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def of_check(*more: _Decorator) -> _Decorator:
+    """Adds the options ``more``, --html, --csv and --prometheus; the command gets the files as ``outputs``, the path by
+    option."""
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def wrapper(*args: Any, **values: Any) -> Any:
+            outputs = {option: values.pop(option[2:], None) for option in (SAVE, HTML, CSV, PROMETHEUS)}
+            return command(*args, outputs=outputs, **values)
+
+        made: Callable[..., Any] = wrapper
+        added: Sequence[_Decorator] = (options.prometheus, options.csv, options.html, *more)
+        for add in added:
+            made = add(made)
+        return made
+
+    return decorated
 
 
 class OutputFiles:
@@ -37,39 +60,13 @@ class OutputFiles:
         require_different(self._paths)
 
     @property
-    def written(self) -> bool:
+    def any(self) -> bool:
         """True if there is a file to write."""
         return bool(self._paths)
 
-    def write(
-        self,
-        matrix: Matrix,
-        comparison: Comparison | None = None,
-        hosts: Sequence[str] = (),
-        reference: ReferenceComparison | None = None,
-        *,
-        progress: Progress,
-    ) -> list[str]:
-        """Write every file completely or not at all, with progress. Returns a sentence for each failed file."""
-        if not self._paths:
-            return []
-        from stallprobes.files import atomic, tables
-        from stallprobes.matrix import check_file, prometheus
-
-        def write_page(path: Path) -> None:
-            from stallscope.report import html_page
-
-            text = html_page.page(matrix, comparison, hosts, reference)
-            atomic.write(path, (text.encode(),), force=self._force)
-
-        writers: dict[str, Callable[[Path], None]] = {
-            SAVE: lambda path: check_file.save(
-                matrix, path, force=self._force, progress=progress.shower(f"saving {path.name}")
-            ),
-            HTML: write_page,
-            CSV: lambda path: tables.save_csv(matrix.to_records(), path, force=self._force),
-            PROMETHEUS: lambda path: prometheus.write(matrix, path),
-        }
+    def write(self, writers: Mapping[str, Callable[[Path], object]], progress: Progress) -> list[str]:
+        """Write every file by the writer of its option, completely or not at all. Returns a sentence for each failed
+        file."""
         failed = []
         for option, path in self._paths.items():
             progress.begin(f"writing {path.name}")
@@ -78,6 +75,44 @@ class OutputFiles:
             except (FileNotWritten, CheckFileError) as error:
                 failed.append(f"{option}: {error}")
         return failed
+
+    def write_check(
+        self,
+        matrix: Matrix,
+        comparison: Comparison | None = None,
+        hosts: Sequence[str] = (),
+        reference: ReferenceComparison | None = None,
+        *,
+        progress: Progress,
+    ) -> list[str]:
+        """Write every file of a check. Returns a sentence for each failed file."""
+        if not self._paths:
+            return []
+        from stallprobes.files import tables
+        from stallprobes.matrix import check_file, prometheus
+
+        def page() -> str:
+            from stallscope.report import html_page
+
+            return html_page.page(matrix, comparison, hosts, reference)
+
+        return self.write(
+            {
+                SAVE: lambda path: check_file.save(
+                    matrix, path, force=self._force, progress=progress.shower(f"saving {path.name}")
+                ),
+                HTML: lambda path: self.write_text(path, page()),
+                CSV: lambda path: tables.save_csv(matrix.to_records(), path, force=self._force),
+                PROMETHEUS: lambda path: prometheus.write(matrix, path),
+            },
+            progress,
+        )
+
+    def write_text(self, path: Path, text: str) -> None:
+        """Write ``text`` to the file ``path``."""
+        from stallprobes.files import atomic
+
+        atomic.write(path, (text.encode(),), force=self._force)
 
 
 def require_writable(option: str, path: Path, force: bool, for_stdout: str = "use --json for stdout") -> None:

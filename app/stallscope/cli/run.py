@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,22 +76,20 @@ def command(
       stallscope run secondary-context-d2d --timeline
       stallscope run secondary-context-d2d --trace stall.json.gz
     """
-    if csv is not None:
-        output_files.require_writable(output_files.CSV, csv, force)
-    trace_s = _trace_seconds(trace, trace_seconds, force)
-    output_files.require_different({output_files.CSV: csv, output_files.TRACE: trace})
+    if trace is None and trace_seconds is not None:
+        raise CommandError(ExitCode.USAGE, f"--trace-seconds needs {output_files.TRACE} FILE")
+    trace_s = None if trace is None else options.DEFAULT_TRACE_SECONDS if trace_seconds is None else trace_seconds
+    files = output_files.OutputFiles({output_files.TRACE: trace, output_files.CSV: csv}, force)
     chosen = _Chosen(**arguments)
-    errors: list[str] = []
     traces: list[TitledTrace] = []
     with InterruptHandler() as interrupt, Suspension(), Progress() as progress:
         result = _measure(chosen, trace_s, traces.append, interrupt, progress)
-        if trace is not None:
-            progress.begin("writing the trace")
-            with interrupt.deferred():
-                errors = _write_trace(result, traces, trace, force)
-        if csv is not None:
-            with interrupt.deferred():
-                errors += _write_csv(result, csv, force)
+        with interrupt.deferred():
+            writers = {
+                output_files.TRACE: partial(_write_trace, result, traces, force),
+                output_files.CSV: partial(_write_csv, result, force),
+            }
+            errors = files.write(writers, progress)
         progress.end()
         with Output() as out:
             if as_json:
@@ -109,43 +108,25 @@ def command(
     _raise_failures(result)
 
 
-def _trace_seconds(trace: Path | None, seconds: float | None, force: bool) -> float | None:
-    """The length of the traces, None without one. Raises CommandError where ``trace`` could not be written."""
-    if trace is None:
-        if seconds is not None:
-            raise CommandError(ExitCode.USAGE, f"--trace-seconds needs {output_files.TRACE} FILE")
-        return None
-    output_files.require_writable(output_files.TRACE, trace, force)
-    return options.DEFAULT_TRACE_SECONDS if seconds is None else seconds
-
-
-def _write_csv(result: RunResult, path: Path, force: bool) -> list[str]:
-    """Write ``result`` as CSV. Returns a sentence where that failed."""
+def _write_csv(result: RunResult, force: bool, path: Path) -> None:
     from stallprobes.files import tables
 
-    try:
-        tables.save_csv(result.to_records(), path, force=force)
-    except FileNotWritten as error:
-        return [f"{output_files.CSV}: {error}"]
-    return []
+    tables.save_csv(result.to_records(), path, force=force)
 
 
-def _write_trace(result: RunResult, traces: Sequence[TitledTrace], path: Path, force: bool) -> list[str]:
-    """Write the ``traces`` of ``result``. Returns a sentence where that failed."""
+def _write_trace(result: RunResult, traces: Sequence[TitledTrace], force: bool, path: Path) -> None:
+    """Write the ``traces`` of ``result``. Raises FileNotWritten, also without a trace unless it was interrupted."""
     from stallprobes.measurement import run_trace
 
     try:
         run_trace.save(result, traces, path, force=force)
-    except FileNotWritten as error:
-        return [f"{output_files.TRACE}: {error}"]
     except ValueError:
-        sentence = f"{output_files.TRACE}: {path} was not written: no variant was measured to its end"
+        sentence = f"{path} was not written: no variant was measured to its end"
         if not result.interrupted:
-            return [sentence]
-        diagnostics.print_message(sentence)
-        return []
-    diagnostics.print_message(f"trace written to {path}; open it in Perfetto or chrome://tracing")
-    return []
+            raise FileNotWritten(sentence) from None
+        diagnostics.print_message(f"{output_files.TRACE}: {sentence}")
+    else:
+        diagnostics.print_message(f"trace written to {path}; open it in Perfetto or chrome://tracing")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -15,19 +16,15 @@ from stallscope.cli.process.progress import Progress
 @click.argument("file", type=options.INPUT_FILE)
 @options.full
 @options.json("stallscope.check/3")
-@options.html
+@output_files.of_check()
 @options.reference
-@options.csv
-@options.prometheus
 @options.force()
 def command(
     file: Path,
     full: bool,
     as_json: bool,
-    html: Path | None,
+    outputs: Mapping[str, Path | None],
     reference: str | None,
-    csv: Path | None,
-    prometheus: Path | None,
     force: bool,
 ) -> None:
     """Show the check in FILE, saved by check --save or merge --save, or convert it to another format. Needs no GPU.
@@ -38,14 +35,10 @@ def command(
       stallscope show before.json --html before.html
     """
     # With --force the check would be lost.
-    output_files.require_different(
-        {"FILE": file, output_files.HTML: html, output_files.CSV: csv, output_files.PROMETHEUS: prometheus}
-    )
-    outputs = output_files.OutputFiles(
-        {output_files.HTML: html, output_files.CSV: csv, output_files.PROMETHEUS: prometheus}, force
-    )
+    output_files.require_different({"FILE": file, **outputs})
+    written = output_files.OutputFiles(outputs, force)
     with Progress() as progress:
-        parts = 2 + outputs.written
+        parts = 2 + written.any
         progress.part(1, parts)
         matrix = check_results.load_check(file, progress)
         progress.part(2, parts)
@@ -59,6 +52,6 @@ def command(
             outlying = outliers.find(matrix, progress.shower("searching for outlier hosts"))
             hosts = check_wording.host_sentences(outlying)
         progress.part(parts, parts)
-        errors = outputs.write(matrix, hosts=hosts, reference=unusual, progress=progress)
+        errors = written.write_check(matrix, hosts=hosts, reference=unusual, progress=progress)
     check_results.print_check(matrix, as_json=as_json, full=full, hosts=hosts, reference=unusual)
     check_results.raise_errors(errors)

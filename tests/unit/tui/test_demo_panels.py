@@ -20,9 +20,9 @@ from stallscope.tui.demo.panels import (
     CAPTION_LINES,
     CaptionView,
     DemoCaption,
-    Finale,
     FinaleView,
     caption,
+    finale_lines,
     pattern_lines,
 )
 from stallscope.tui.demo.tour import DemoTour
@@ -117,9 +117,8 @@ def cells(one: PatternOutcome, width: int = 80) -> list[int]:
 
 
 def page(outcomes: list[PatternOutcome], height: int, passed: float = 0.0) -> list[str]:
-    widget = Finale()
-    widget.view = FinaleView(tuple(outcomes), 12, passed, "20 s")
-    return [text(line) for line in widget.lines(80, height)]
+    view = FinaleView(tuple(outcomes), 12, passed, "20 s")
+    return [text(line) for line in finale_lines(view, 80, height)]
 
 
 def test_a_pattern_is_its_name_and_a_bar_for_each_step() -> None:

@@ -17,7 +17,7 @@ from stallprobes.verdicts.explanations import Explained, began_with, beside_aggr
 from stallprobes.verdicts.verdict import Proof, Verdict
 from stallscope.tui.common.lines import Line
 from stallscope.tui.monitor.guide import Guide
-from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView, entry_lines, worst_first
+from stallscope.tui.monitor.verdict_log import VerdictLogView, entry_lines, log_lines, worst_first
 
 
 def text(line: Line) -> str:
@@ -31,13 +31,12 @@ def entry(number: int, kind: str, ended_s: float | None = None) -> LogEntry:
 
 def test_the_worst_that_holds_stands_before_what_came_later() -> None:
     entries = (entry(5, "slower"), entry(4, "stalled", 3700.0), entry(3, "starved"), entry(2, "stalled"))
-    log = VerdictLog()
-    log.view = VerdictLogView(entries, expect="Expected of it: something")
-    shown = [text(line) for line in log.lines(80, 5)]
+    view = VerdictLogView(entries, expect="Expected of it: something")
+    shown = [text(line) for _, line in log_lines(view, 80, 5)]
     assert "3 current, 1 past" in shown[0]
     assert [one.number for one in worst_first(entries)] == [3, 2, 5, 4]
     assert "STARVED" in shown[1]
-    assert "Expected of it: " in text(log.lines(80, 12)[1])
+    assert "Expected of it: " in text(log_lines(view, 80, 12)[1][1])
 
 
 KEYS_OF = {"spin": "1", "host-alloc-free": "3", "launch": "a"}
@@ -113,8 +112,7 @@ def test_a_past_entry_is_a_line_that_says_how_long_it_lasted_or_was_observed(cut
 @pytest.mark.parametrize("height", [4, 5, 6, 12])
 def test_a_second_verdict_is_whole_or_its_first_line(height: int) -> None:
     first = explained(beside_aggressors(LAUNCH, [PINNING], phase=Phase.CALL))
-    log = VerdictLog()
-    log.view = VerdictLogView((logged(first), logged(first.changed(probe="d2d"))), Guide(next_step="Next: e"))
-    lines = [text(line) for line in log.lines(80, height)]
+    view = VerdictLogView((logged(first), logged(first.changed(probe="d2d"))), Guide(next_step="Next: e"))
+    lines = [text(line) for _, line in log_lines(view, 80, height)]
     assert sum("because" in line for line in lines) == sum("remedy" in line for line in lines)
     assert len(lines) <= height

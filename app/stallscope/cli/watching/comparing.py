@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from stallprobes.errors import FileNotWritten, NotComparable
-from stallprobes.files import atomic, codec
+from stallprobes.files import codec
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.watch.comparing import run_file
 from stallprobes.watch.comparing.compare import compare
-from stallscope.cli import output_files
+from stallscope.cli import check_results, output_files
 from stallscope.cli.process import diagnostics
-from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.diagnostics import ExitCode
 from stallscope.cli.process.limits import collect_rarely
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
@@ -28,31 +27,23 @@ def compare_runs(
     NotComparable and CommandError.
     """
     collect_rarely()
-    if html is not None:
-        output_files.require_writable(output_files.HTML, html, force)
+    files = output_files.OutputFiles({output_files.HTML: html}, force)
     with Progress() as progress:
         sides = []
         for path in (old, new):
             progress.begin(f"reading {path.name}")
             sides.append(run_file.load(path))
         progress.begin("comparing the runs")
-        try:
+        with check_results.force_named():
             result = compare(*sides, force=force)
-        except NotComparable as error:
-            raise NotComparable(f"{str(error).rstrip('.')}; use --force to compare them anyway") from error
-    result = result.changed(fail_on=tuple(change for change in Change if change in fail_on))
-    failed = None
-    if html is not None:
-        try:
-            atomic.write(html, (runs_page.page(result).encode(),), force=force)
-        except FileNotWritten as error:
-            failed = CommandError(ExitCode.USAGE, f"{output_files.HTML}: {error}")
+        result = result.changed(fail_on=tuple(change for change in Change if change in fail_on))
+        pages = {output_files.HTML: lambda path: files.write_text(path, runs_page.page(result))}
+        errors = files.write(pages, progress)
     with Output() as out:
         if as_json:
             out.json(codec.plain(result))
         else:
             runs_text.show(out, result)
-    if failed is not None:
-        raise failed
+    check_results.raise_errors(errors)
     if result.change in result.fail_on:
         diagnostics.exit_process(ExitCode.REGRESSION)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from textual.reactive import var
 
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallscope.report.columns import display_width
-from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, by_rank, cut, fit, length
+from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, Run, by_rank, cut, fit, length
 
 # Age (s) above which a value from NVML is shown as outdated, with its age.
 STALE_S = 3.0
@@ -22,23 +23,49 @@ _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
 _SHORT_TITLE = 4
 
 
+# Parts of a line by rank: low ranks get space first.
+Ranked = Sequence[tuple[int, Line]]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadView:
+    """Content of a header: the parts of both ends of its first line, and ``below``, which draws the other lines in a
+    width and a height of the header."""
+
+    left: Ranked = ()
+    right: Ranked = ()
+    below: Callable[[int, int], list[Line]] = lambda _width, _height: []
+
+
+def titled(simulated: bool, machine: str, state: Run, below: Callable[[int, int], list[Line]]) -> HeadView:
+    """A header with whether and which machine is shown, and at the right end a state with its style."""
+    left: list[tuple[int, Line]] = [(0, [(" SIMULATED ", "notice"), (" ", "")])] if simulated else []
+    left.append((3, [(machine, "")]))
+    return HeadView(left, [(1, [(f" {state[0]} ", state[1])])] if state[0] else [], below)
+
+
 class ScreenHead(LineWidget):
     """A header; its first line begins with the ``views``, or without any with the program's name.
 
-    A view is its screen's name, its title with its activity, and whether it is visible. A subclass has more to draw.
+    A view is its screen's name, its title with its activity, and whether it is visible.
     """
 
     views = var[tuple[tuple[str, str, bool], ...]](())
+    view = var(HeadView())
+
+    def __init__(self, view: HeadView | None = None, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.set_reactive(ScreenHead.view, view or HeadView())
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """The first line."""
-        return [self.first_line([], [], width)]
+        """The first line, and those below it."""
+        return [self._first_line(self.view.left, self.view.right, width), *self.view.below(width, height)]
 
     def watch_views(self) -> None:
         """Draw the changed part."""
         self.redraw()
 
-    def first_line(self, left: list[tuple[int, Line]], right: list[tuple[int, Line]], width: int) -> Line:
+    def _first_line(self, left: Ranked, right: Ranked, width: int) -> Line:
         """The views, then the parts of both ends by rank; a click on a view has its name as target."""
         if not self.views:
             self.targets = []
@@ -54,12 +81,6 @@ class ScreenHead(LineWidget):
             tabs += [(f"[{title}]", "focus"), (" ", "")] if here else [(f" {title} ", "dim"), (" ", "")]
             self.targets[0].append((begin, length(tabs) - 1, name))
         return by_rank([(0, tabs), *left], right, width)
-
-    def title(self, simulated: bool, machine: str, state: tuple[str, str], width: int) -> Line:
-        """The first line with whether and which machine is shown, and at the right end a state with its style."""
-        left: list[tuple[int, Line]] = [(0, [(" SIMULATED ", "notice"), (" ", "")])] if simulated else []
-        left.append((3, [(machine, "")]))
-        return self.first_line(left, [(1, [(f" {state[0]} ", state[1])])] if state[0] else [], width)
 
 
 def _shortened(title: str) -> str:

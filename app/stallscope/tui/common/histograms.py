@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from textual.reactive import var
-
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap
 from stallprobes.live.view_model import ChannelView, ProbeRow
@@ -14,7 +12,7 @@ from stallprobes.live.windows import extended_ns
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns
 from stallscope.report.columns import display_width, padded
-from stallscope.tui.common.lines import Line, LineWidget, cut, fit, length, short_duration, short_ratio, spread
+from stallscope.tui.common.lines import Line, cut, fit, length, short_duration, short_ratio, spread
 from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
 # Smallest width (columns) of the name of a measured time (call, wait, …) before its plot.
@@ -71,18 +69,10 @@ def window_text(period_ns: int) -> str:
     return f"last {length_ns / 1e9:.0f} s" if length_ns else "last second"
 
 
-class Histograms(LineWidget):
-    """Draws the histograms of one object."""
-
-    view: var[HistogramsView | None] = var(None)
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """Title, some lines for each phase, axis, and a legend where it fits."""
-        return [] if self.view is None else histogram_lines(self.view, width, height)
-
-
-def histogram_lines(view: HistogramsView, width: int, height: int) -> list[Line]:
-    """The panel of ``view``."""
+def histogram_lines(view: HistogramsView | None, width: int, height: int) -> list[Line]:
+    """Title of ``view``, some lines for each phase, axis, and a legend where it fits; nothing without a view."""
+    if view is None:
+        return []
     phases = [channel for channel in view.channels if not channel.label]
     table = host_and_device(view.channels, width)
     if not phases or height < 4:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -213,7 +213,7 @@ def spread(left: Line, right: Line, width: int) -> Line:
     return [*left, (" " * room, ""), *right]
 
 
-def by_rank(left: list[tuple[int, Line]], right: list[tuple[int, Line]], width: int) -> Line:
+def by_rank(left: Sequence[tuple[int, Line]], right: Sequence[tuple[int, Line]], width: int) -> Line:
     """A line with parts at both ends, by rank: low ranks get space first. The first part of the left end that does not
     fit is cut; parts of higher ranks are omitted."""
     room = width - 2
@@ -320,7 +320,7 @@ class LineWidget(Widget, can_focus=False):
         """The lines for ``width`` columns and at most ``height`` lines."""
         raise NotImplementedError
 
-    def with_targets(self, rows: Sequence[tuple[Any, Line]], width: int) -> list[Line]:
+    def with_targets(self, rows: Sequence[TargetLine], width: int) -> list[Line]:
         """Lines given with their targets, None for a line without one."""
         self.targets = [[] if target is None else [(0, width, target)] for target, _ in rows]
         return [line for _, line in rows]
@@ -392,18 +392,33 @@ class LineWidget(Widget, can_focus=False):
         return Strip([Segment(text, styles[name]) for text, name in line], width)
 
 
-class Paragraphs(LineWidget):
-    """Draws paragraphs, (title, its style, text), folded to the width, one below the other."""
+class Panel(LineWidget):
+    """A widget that draws ``view`` by a function, which gets it with a width and a height."""
 
-    view = var[Sequence[tuple[str, str, str]]](())
+    view = var[Any](None)
 
-    def __init__(self, *, indent: str = "", edge: int = 3, id: str | None = None) -> None:
+    def __init__(
+        self, draw: Callable[[Any, int, int], Sequence[Any]], view: object = None, *, id: str | None = None
+    ) -> None:
         super().__init__(id=id)
-        self._indent, self._edge = indent, edge
+        self.draw_view = draw
+        self.set_reactive(Panel.view, view)
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """A rule, and as many lines as fit."""
-        return paragraph_lines(self.view, width, height, self._indent, self._edge)
+        """The lines of the view."""
+        return list(self.draw_view(self.view, width, height))
+
+
+# A line with the target of a click on it, None for a line without one.
+TargetLine = tuple[Any, Line]
+
+
+class TargetPanel(Panel):
+    """A panel whose function draws lines with targets."""
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """The lines of the view."""
+        return self.with_targets(self.draw_view(self.view, width, height), width)
 
 
 class RowsWidget(LineWidget):

@@ -88,29 +88,24 @@ class FinaleView:
     note: str = ""
 
 
-class Finale(LineWidget):
-    """Draws the findings, a page of as many patterns as fit, one after the other."""
-
-    view = var(FinaleView())
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """One page; on the last one also what this machine does not support."""
-        view, fitting = self.view, max(1, (height - _HEAD + 1) // _PATTERN)
-        skipped = [outcome for outcome in view.outcomes if outcome.skipped]
-        shown = [outcome for outcome in view.outcomes if not outcome.skipped]
-        pages = max(1, math.ceil(len(shown) / fitting))
-        page = min(int(view.passed * pages), pages - 1)
-        counts = f"    {len(shown)} of {plural(view.patterns, 'pattern')}"
-        counts += f", {len(skipped)} skipped" if skipped else ""
-        note = f"{f'page {page + 1}/{pages}, ' if pages > 1 else ''}{view.note} "
-        out = [spread([(" demo: what was found", "strong"), (counts, "")], [(note, "accent")], width)]
-        out += [[(" Bars: time of the slowest phase, p50 or as said; each pattern to its own stall.", "dim")], []]
-        for outcome in shown[page * fitting : (page + 1) * fitting]:
-            out += [*pattern_lines(outcome, width), []]
-        if skipped and page == pages - 1:
-            why = "; ".join(f"{left_out.pattern.name}: {left_out.skipped}" for left_out in skipped)
-            out[height - 1 :] = [[(cut(f" not possible here: {why}", width), "dim")]]
-        return out
+def finale_lines(view: FinaleView, width: int, height: int) -> list[Line]:
+    """A page of as many patterns as fit; on the last one also what this machine does not support."""
+    fitting = max(1, (height - _HEAD + 1) // _PATTERN)
+    skipped = [outcome for outcome in view.outcomes if outcome.skipped]
+    shown = [outcome for outcome in view.outcomes if not outcome.skipped]
+    pages = max(1, math.ceil(len(shown) / fitting))
+    page = min(int(view.passed * pages), pages - 1)
+    counts = f"    {len(shown)} of {plural(view.patterns, 'pattern')}"
+    counts += f", {len(skipped)} skipped" if skipped else ""
+    note = f"{f'page {page + 1}/{pages}, ' if pages > 1 else ''}{view.note} "
+    out = [spread([(" demo: what was found", "strong"), (counts, "")], [(note, "accent")], width)]
+    out += [[(" Bars: time of the slowest phase, p50 or as said; each pattern to its own stall.", "dim")], []]
+    for outcome in shown[page * fitting : (page + 1) * fitting]:
+        out += [*pattern_lines(outcome, width), []]
+    if skipped and page == pages - 1:
+        why = "; ".join(f"{left_out.pattern.name}: {left_out.skipped}" for left_out in skipped)
+        out[height - 1 :] = [[(cut(f" not possible here: {why}", width), "dim")]]
+    return out
 
 
 def pattern_lines(outcome: PatternOutcome, width: int) -> list[Line]:

@@ -18,13 +18,11 @@ from stallscope.report import demo_text
 from stallscope.report.text import USUAL_WIDTH, TextWriter
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import Group
-from stallscope.tui.common.lines import LineWidget
-from stallscope.tui.demo.panels import CAPTION_LINES, DemoCaption, Finale, FinaleView, caption
+from stallscope.tui.common.lines import LineWidget, Panel
+from stallscope.tui.demo.panels import CAPTION_LINES, DemoCaption, FinaleView, caption, finale_lines
 from stallscope.tui.demo.tour import DemoTour
-from stallscope.tui.monitor.heatmap import HeatMap
-from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
-from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
+from stallscope.tui.monitor.verdict_log import VerdictLogView
 
 # Smallest height (lines) for which the demo lays out the monitor's panels. If the demo's caption leaves fewer lines,
 # the log and the heat map are made lower than in the layout. Exception: on a screen lower than this height, the panels
@@ -61,7 +59,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
         """The caption, the panels of the monitor, and the finale."""
         yield DemoCaption(id="caption")
         yield from super().compose()
-        yield Finale(id="finale")
+        yield Panel(finale_lines, FinaleView(), id="finale")
 
     def tick(self) -> None:
         """Read the observations that are due, let the demo continue, and draw one frame."""
@@ -99,13 +97,15 @@ class DemoScreen(Monitor, inherit_bindings=False):
         self.query_one(DemoCaption).view = caption(tour, observation)
         note = "PAUSED" if tour.paused else f"{math.ceil(tour.left_s)} s"
         passed = tour.elapsed_s / (tour.elapsed_s + tour.left_s)
-        self.query_one(Finale).view = FinaleView(tuple(tour.outcomes.values()), len(tour.patterns), passed, note)
+        self.query_one("#finale", Panel).view = FinaleView(
+            tuple(tour.outcomes.values()), len(tour.patterns), passed, note
+        )
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes; the monitor's panels share the rest below the caption."""
         lines = height - CAPTION_LINES
         super().place_panels(width, max(lines, _LEAST_LAYOUT) if height >= _LEAST_LAYOUT else lines)
-        table, heat_map, log = (self.query_one(panel).styles for panel in (ProbeTable, HeatMap, VerdictLog))
+        table, heat_map, log = (self.query_one(f"#{name}").styles for name in ("lists", "heat", "log"))
         if self._compact and table.height is not None:
             log.height, heat_map.height = min(_LOG, lines - _WITHOUT_LISTS - int(table.height.value)), "1fr"
 

@@ -23,8 +23,8 @@ from stallprobes.verdicts.explanations import beside_aggressors
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording, reference_wording
 from stallscope.tui.common.dialog import Dialog, section
-from stallscope.tui.common.histograms import Histograms, HistogramsView
-from stallscope.tui.common.lines import Line
+from stallscope.tui.common.histograms import HistogramsView, histogram_lines
+from stallscope.tui.common.lines import Line, Panel
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText
 from stallscope.tui.common.verdict_lines import explanation_lines, figures
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_style
@@ -87,10 +87,10 @@ def _cell_title(key: Key) -> str:
     return f"{key[0]} beside {key[1]}"
 
 
-def _percentiles(cell: CellFigures) -> str:
+def _percentiles(figures_of: CellFigures) -> str:
     """p50 and p99 of a quiet cell with those of its baseline."""
     words = []
-    for phase, part in cell.parts.items():
+    for phase, part in figures_of.items():
         if not part.ratios:
             p50, p99 = (duration_ns(part.now_ns.get(quantile)) for quantile in PERCENTILES)
             words.append(f"{phase} p50 {p50}, p99 {p99}")
@@ -108,7 +108,7 @@ def histograms(matrix_view: MatrixView, key: Key) -> HistogramsView | None:
     cell = matrix_view.matrix.cells.get(key)
     if cell is None or not cell.repeats:
         return None
-    kind, worst = matrix_view.figures[key].kind, cell.worst
+    kind, worst = cell.kind, cell.worst
     shown = (*PHASES, *TIMELINE_PHASES) if matrix_view.matrix.timeline else PHASES
     # Most calls have no start before their return.
     channels = [
@@ -167,7 +167,7 @@ def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
     if not cell.status.measured:
         texts = [cell.reason or "Not measured yet."]
     elif shown is not None:
-        medians = {phase: part.ratios.get(Quantile.P50) for phase, part in shown.parts.items() if phase is not judged}
+        medians = {phase: part.ratios.get(Quantile.P50) for phase, part in shown.items() if phase is not judged}
         texts = [] if verdict is None else [figures(verdict)]
         texts += [
             f"{phase.traits.word} {duration_ns(part.baseline_ns)} → {duration_ns(part.now_ns)}  {times(part.ratio)}"
@@ -229,7 +229,7 @@ class CellScreen(Dialog[None]):
     def compose(self) -> ComposeResult:
         """The histograms, and the text below."""
         with Vertical(id="box"):
-            yield Histograms(id="histograms")
+            yield Panel(histogram_lines, id="histograms")
             with VerticalScroll(id="scroll"):
                 yield PrintableStatic(id="text")
 
@@ -254,7 +254,7 @@ class CellScreen(Dialog[None]):
         if now == self._drawn:
             return
         self._drawn = now
-        panel = self.query_one(Histograms)
+        panel = self.query_one("#histograms", Panel)
         panel.view = histograms(matrix_view, self.key)
         panel.display = panel.view is not None
         panel.styles.height = min(_MOST_HISTOGRAMS, max(6, self.size.height // 2 - 2))

@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 
 from stallscope.report import matrix_text
 from stallscope.report.text import TextWriter
-from stallscope.tui.common.bars import KeyBar
+from stallscope.tui.common.bars import KeyBar, ScreenHead
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
@@ -21,7 +21,7 @@ from stallscope.tui.matrix.block import BlockLayout, BlockView, SymbolBlock
 from stallscope.tui.matrix.cell import CellScreen
 from stallscope.tui.matrix.controller import MatrixController, MatrixState, suggestion
 from stallscope.tui.matrix.cursor import MatrixCursor, block_view
-from stallscope.tui.matrix.header import HEAD_HEIGHT, TALL_HEAD_HEIGHT, MatrixHead, head_view
+from stallscope.tui.matrix.header import HEAD_HEIGHT, TALL_HEAD_HEIGHT, head_view
 from stallscope.tui.matrix.view_model import Key
 
 # Seed of the random order in which a check that is started on this screen measures its cells.
@@ -62,7 +62,7 @@ class MatrixScreen(ActionScreen):
 
     def compose(self) -> ComposeResult:
         """Header, block with the selected cell, key bar."""
-        yield MatrixHead(id="check-head")
+        yield ScreenHead(id="check-head")
         yield SymbolBlock(id="block")
         yield KeyBar(id="keys")
 
@@ -106,7 +106,7 @@ class MatrixScreen(ActionScreen):
         if self.cursor.key != key or block.size != self._drawn_size:
             self._drawn_size = block.size
             self.cursor = self._with_cell_visible(self.cursor)
-        self.query_one(MatrixHead).view = head_view(state, time.monotonic(), self.replayed)
+        self.query_one(ScreenHead).view = head_view(state, time.monotonic(), self.replayed)
         block.view = self._block_view(self.cursor)
 
     def _block(self, cursor: MatrixCursor) -> tuple[BlockView, BlockLayout]:
@@ -132,7 +132,7 @@ class MatrixScreen(ActionScreen):
 
     def place_panels(self, width: int, height: int) -> None:
         """Give the header its lines, and the block all others."""
-        self.query_one(MatrixHead).styles.height = TALL_HEAD_HEIGHT if height >= TALL_SCREEN else HEAD_HEIGHT
+        self.query_one(ScreenHead).styles.height = TALL_HEAD_HEIGHT if height >= TALL_SCREEN else HEAD_HEIGHT
 
     # Selected cell.
 

@@ -45,23 +45,15 @@ class PhaseFigures:
     ratios: Mapping[Quantile, BaselineRatio]
 
 
-@dataclass(frozen=True)
-class CellFigures:
-    """One cell: its kind, its phases, and the sort key of its severity."""
-
-    kind: CellKind
-    parts: Mapping[Phase, PhaseFigures]
-    weight: tuple[int, float] = (0, 0.0)
+# The phases of one cell.
+CellFigures = Mapping[Phase, PhaseFigures]
 
 
 def cell_figures(cell: Cell) -> CellFigures:
     """Figures of ``cell``; takes about half a millisecond."""
-    worst = cell.worst
-    weight = (0, 0.0) if worst is None else worst.weight
     # The properties of the cell would keep every histogram of the matrix unpacked.
     now, baseline = cell.sums()
-    parts = {phase: part for phase in PHASES if (part := _phase_figures(now, baseline, phase)).now_ns}
-    return CellFigures(cell.kind, parts, weight)
+    return {phase: part for phase in PHASES if (part := _phase_figures(now, baseline, phase)).now_ns}
 
 
 def _phase_figures(now: ChannelMap, baseline: ChannelMap, phase: Phase) -> PhaseFigures:
@@ -125,9 +117,11 @@ class MatrixView:
     @cached_property
     def worst(self) -> Key | None:
         """Key of the worst cell beside an aggressor with a line, None if all are quiet."""
-        keys = [key for key in self.matrix.cells if key[1] in self.order[1] and key in self.figures]
-        worst = max(keys, key=lambda key: self.figures[key].weight, default=None)
-        return worst if worst is not None and self.figures[worst].weight[0] > 0 else None
+        cells = (cell for key, cell in self.matrix.cells.items() if key[1] in self.order[1] and key in self.figures)
+        weights = {
+            cell.key: worst.weight for cell in cells if (worst := cell.worst) is not None and worst.weight[0] > 0
+        }
+        return max(weights, key=lambda key: weights[key], default=None)
 
 
 # Styles of the symbols of cells: X starved, F failed, █ ▓ ▒ ░ stalled (the highest ratio first), ! invalid. The

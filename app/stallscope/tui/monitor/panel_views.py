@@ -11,9 +11,10 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import MonitorView
 from stallprobes.recording.observation import CUDA, EngineCondition, Observation, ProbeSet
 from stallscope.tui import probe_sets
+from stallscope.tui.common.bars import HeadView
 from stallscope.tui.common.histograms import HistogramsView
 from stallscope.tui.monitor.guide import guide
-from stallscope.tui.monitor.header import HeaderView
+from stallscope.tui.monitor.header import head_view
 from stallscope.tui.monitor.probe_table import ProbeTableView, probe_keys
 from stallscope.tui.monitor.state import MonitorState
 from stallscope.tui.monitor.verdict_log import VerdictLogView
@@ -29,11 +30,11 @@ STOPPED_STATES = {EngineCondition.LOST: "engine lost", EngineCondition.SILENT: "
 
 def header_view(
     state: MonitorState, observation: Observation, model: MonitorView | None, position: str | None
-) -> HeaderView:
+) -> HeadView:
     """The header; ``position`` is the position of a replay, None in a live view."""
     if position is None:
         position = frozen_text(state.frozen_why, observation.engine.state) if state.frozen_why else ""
-    return HeaderView(observation, model, position, observation.wall_s - state.ready_at, state.utilization)
+    return head_view(observation, model, position, observation.wall_s - state.ready_at, state.utilization)
 
 
 def table_view(

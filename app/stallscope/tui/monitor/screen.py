@@ -21,19 +21,19 @@ from stallprobes.patterns import patterns
 from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, SCREENS, VICTIM_KEYS, Group
-from stallscope.tui.common.bars import KeyBar
-from stallscope.tui.common.histograms import Histograms
-from stallscope.tui.common.lines import LineWidget
+from stallscope.tui.common.bars import KeyBar, ScreenHead
+from stallscope.tui.common.histograms import histogram_lines
+from stallscope.tui.common.lines import LineWidget, Panel, TargetPanel
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.monitor import panel_views
 from stallscope.tui.monitor.blame import BlameControl
-from stallscope.tui.monitor.header import Header
+from stallscope.tui.monitor.header import STARTING
 from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.layout import layout
 from stallscope.tui.monitor.probe_table import ProbeTable, probe_keys, strip_columns, table_height
 from stallscope.tui.monitor.state import MonitorState
-from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
+from stallscope.tui.monitor.verdict_log import VerdictLogView, log_lines
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.source import ProbeSource
 
@@ -87,11 +87,11 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
-        yield Header(id="header")
+        yield ScreenHead(STARTING, id="header")
         yield ProbeTable(id="lists")
-        yield Histograms(id="histograms")
+        yield Panel(histogram_lines, id="histograms")
         yield HeatMap(self._key_labels["remedy"], id="heat")
-        yield VerdictLog(id="log")
+        yield TargetPanel(log_lines, VerdictLogView(), id="log")
         yield KeyBar(id="keys")
 
     def suspend(self) -> None:
@@ -256,7 +256,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
     def show_panels(self, observation: Observation) -> None:
         """Make the view model of the live or the frozen analyzer, and draw the panels that show it."""
         self._observed, self._plotted_last_observation = False, True
-        analyzer, heat_map, histograms = self.shown_analyzer, self.query_one(HeatMap), self.query_one(Histograms)
+        analyzer, heat_map = self.shown_analyzer, self.query_one(HeatMap)
         if analyzer is not None:
             self.monitor_view = analyzer.monitor_view(
                 self.state.focus_name,
@@ -271,8 +271,8 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         keys, table = self._key_labels, self.query_one(ProbeTable)
         table.view = panel_views.table_view(self.state, observation, model, keys, compact=self._compact)
         heat_map.view = None if model is None else model.focus
-        self.query_one(VerdictLog).view = replace(self.log_view(observation), titled=not self._compact)
-        histograms.view = panel_views.histograms_view(self.state, observation, model, keys)
+        self.query_one("#log", Panel).view = replace(self.log_view(observation), titled=not self._compact)
+        self.query_one("#histograms", Panel).view = panel_views.histograms_view(self.state, observation, model, keys)
 
     def log_view(self, observation: Observation) -> VerdictLogView:
         """The view of the verdict log."""
@@ -283,7 +283,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
     def show_header(self, observation: Observation) -> None:
         """Draw header and key bar."""
         position = None if self.source.playback is None else self.source.playback.position_text
-        self.query_one(Header).view = panel_views.header_view(self.state, observation, self.monitor_view, position)
+        self.query_one(ScreenHead).view = panel_views.header_view(self.state, observation, self.monitor_view, position)
         if self._compact and self._header != panel_views.header_lines(observation):
             self.rearrange()
         self.show_note(self.blame.status or panel_views.warning_text(self.recorder, self.trigger.armed))
@@ -293,7 +293,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         analyzer, name = self.analyzer, self.state.focus_name
         if analyzer is None or name is None or self.monitor_view is None:
             return
-        histograms = self.query_one(Histograms)
+        histograms = self.query_one("#histograms", Panel)
         if self._plotted_last_observation and self.live is not None:
             part = self.live.probe_snapshot(analyzer.probe_set, name)
             if part is None:
@@ -307,7 +307,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes."""
-        table, heat_map, log = self.query_one(ProbeTable), self.query_one(HeatMap), self.query_one(VerdictLog)
+        table, heat_map, log = self.query_one(ProbeTable), self.query_one(HeatMap), self.query_one("#log", Panel)
         probe_set, header = self.state.probe_set, panel_views.header_lines(self.state.observation)
         victims = 0 if probe_set is None else sum(probe.role is not Role.AGGRESSOR for probe in probe_set.probes)
         # The victim that stalled before a remedy has a row too.
@@ -315,9 +315,9 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         rows = table_height(probe_set) + more
         sizes = layout(height, rows, victims + more, header)
         self._compact, self._header = sizes.compact, header if sizes.compact else 2
-        self.query_one(Header).styles.height = self._header
+        self.query_one(ScreenHead).styles.height = self._header
         table.styles.height = sizes.table
-        self.query_one(Histograms).styles.height = sizes.histograms
+        self.query_one("#histograms", Panel).styles.height = sizes.histograms
         heat_map.styles.height = sizes.heat_map
         heat_map.display = sizes.heat_map > 0
         log.styles.height = sizes.log
@@ -423,7 +423,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             self._toggle(name)
             self.mark_changed()
 
-    @on(LineWidget.Clicked, "VerdictLog")
+    @on(LineWidget.Clicked, "#log")
     def explain_clicked_entry(self, message: LineWidget.Clicked) -> None:
         """Select and explain the probe of the clicked verdict."""
         name = message.target.verdict.probe

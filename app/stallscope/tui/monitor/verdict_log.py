@@ -6,11 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from textual.reactive import var
-
 from stallprobes.live.view_model import LogEntry
 from stallscope.report.columns import wrapped
-from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
+from stallscope.tui.common.lines import Line, TargetLine, cut, length, rule
 from stallscope.tui.common.verdict_lines import LABEL, explanation_lines, figures, keyed
 from stallscope.tui.monitor.guide import Guide
 
@@ -42,50 +40,43 @@ class VerdictLogView:
     titled: bool = True
 
 
-class VerdictLog(LineWidget):
-    """Draws the verdicts below what to expect of the pattern; the target of a click is an entry."""
-
-    view = var(VerdictLogView())
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """A title and as many entries as fit."""
-        view, room = self.view, max(20, width - 2)
-        current = [entry for entry in view.entries if entry.ended_s is None]
-        when = "last known" if view.engine_stopped else "current"
-        note = f"{len(current)} {when}, {len(view.entries) - len(current)} past" if view.entries else ""
-        out: list[tuple[LogEntry | None, Line]] = [(None, rule("verdicts", width, note))] if view.titled else []
-        for label, style, text in view.guide.lines:
-            # What is folded in a high panel is cut in a low one.
-            folded = wrapped(text, room - LABEL) if height > _ROOMY else [cut(text, width - LABEL - 1)]
-            for number, part in enumerate(folded[:2]):
-                out.append((None, [(f" {'' if number else label:<{LABEL - 1}}", style), (part, "")]))
-        # In a low panel verdicts are more important.
-        if view.expect and not view.guide.lines and (height >= _ROOMY or not current):
-            lines = wrapped(view.expect, room)
-            if len(lines) > 2:
-                lines = [lines[0], cut(f"{lines[1]} {lines[2]}", room)]
-            out += [(None, [(f" {line}", "accent")]) for line in lines]
-        if height >= _ROOMY or not current:
-            out += [(None, [(f" {line}", "")]) for text in view.progress for line in wrapped(text, room)]
-        # A verdict needs the lines more than a hint.
-        next_step = _next_step(view.guide, room, 1 if (current or view.guide.lines) and height < _ROOMY else 2)
-        if not current:
-            if not view.progress and view.guide.status:
-                out += [(None, [(f" {line}", "dim")]) for line in wrapped(view.guide.status, room)]
-            out += [(None, line) for line in next_step]
-        for number, entry in enumerate(worst_first(view.entries)):
-            # The next step follows the worst verdict.
-            after = next_step if number == 0 and entry.ended_s is None else []
-            left = height - len(out) - len(after)
-            if left <= 0:
-                break
-            lines_of_entry = entry_lines(entry, view, width)
-            # A cause without its remedy says too little to take the line of another verdict.
-            out += [
-                (entry, line) for line in lines_of_entry[: len(lines_of_entry) if left >= len(lines_of_entry) else 1]
-            ]
-            out += [(None, line) for line in after]
-        return self.with_targets(out[:height], width)
+def log_lines(view: VerdictLogView, width: int, height: int) -> list[TargetLine]:
+    """A title, what to expect of the pattern, and as many verdicts as fit; the target is an entry."""
+    room = max(20, width - 2)
+    current = [entry for entry in view.entries if entry.ended_s is None]
+    when = "last known" if view.engine_stopped else "current"
+    note = f"{len(current)} {when}, {len(view.entries) - len(current)} past" if view.entries else ""
+    out: list[TargetLine] = [(None, rule("verdicts", width, note))] if view.titled else []
+    for label, style, text in view.guide.lines:
+        # What is folded in a high panel is cut in a low one.
+        folded = wrapped(text, room - LABEL) if height > _ROOMY else [cut(text, width - LABEL - 1)]
+        for number, part in enumerate(folded[:2]):
+            out.append((None, [(f" {'' if number else label:<{LABEL - 1}}", style), (part, "")]))
+    # In a low panel verdicts are more important.
+    if view.expect and not view.guide.lines and (height >= _ROOMY or not current):
+        lines = wrapped(view.expect, room)
+        if len(lines) > 2:
+            lines = [lines[0], cut(f"{lines[1]} {lines[2]}", room)]
+        out += [(None, [(f" {line}", "accent")]) for line in lines]
+    if height >= _ROOMY or not current:
+        out += [(None, [(f" {line}", "")]) for text in view.progress for line in wrapped(text, room)]
+    # A verdict needs the lines more than a hint.
+    next_step = _next_step(view.guide, room, 1 if (current or view.guide.lines) and height < _ROOMY else 2)
+    if not current:
+        if not view.progress and view.guide.status:
+            out += [(None, [(f" {line}", "dim")]) for line in wrapped(view.guide.status, room)]
+        out += [(None, line) for line in next_step]
+    for number, entry in enumerate(worst_first(view.entries)):
+        # The next step follows the worst verdict.
+        after = next_step if number == 0 and entry.ended_s is None else []
+        left = height - len(out) - len(after)
+        if left <= 0:
+            break
+        lines_of_entry = entry_lines(entry, view, width)
+        # A cause without its remedy says too little to take the line of another verdict.
+        out += [(entry, line) for line in lines_of_entry[: len(lines_of_entry) if left >= len(lines_of_entry) else 1]]
+        out += [(None, line) for line in after]
+    return out[:height]
 
 
 def _next_step(guide: Guide, room: int, most: int) -> list[Line]:

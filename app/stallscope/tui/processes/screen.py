@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from textual import on
 from textual.app import ComposeResult
 from textual.events import Key
-from textual.reactive import var
 
 from stallprobes.machine.gpu_processes import ListedProcess
 from stallprobes.wording import process_wording
 from stallscope.tui.actions import SCREENS
 from stallscope.tui.common.bars import KeyBar, ScreenHead
 from stallscope.tui.common.dialog import Ask
-from stallscope.tui.common.lines import Line, LineWidget, Paragraphs, Run, cut, fit, paragraph_lines
+from stallscope.tui.common.lines import LineWidget, Panel, cut, paragraph_lines
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.processes.process_table import ProcessTable
 from stallscope.tui.processes.state import ProcessesState, detail_paragraphs, header_view, table_view
@@ -27,19 +27,6 @@ _ASKED_COLUMNS = 60
 # Heights (lines). _LEAST_DETAIL, _MOST_DETAIL: smallest and largest height of the details of a process (a rule, then
 # at least one line for each paragraph). _LEAST_TABLE: smallest height of the process table.
 _LEAST_DETAIL, _MOST_DETAIL, _LEAST_TABLE = 4, 12, 4
-
-
-class ProcessesHeader(ScreenHead):
-    """The header in two lines: title and state, then how the processes are known. The view is the state of the list,
-    and the parts of the second line."""
-
-    view = var[tuple[Run, Line]]((("reading", "dim"), []))
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """Two lines."""
-        state, parts = self.view
-        first = self.first_line([(3, [("processes that use the GPUs", "dim")])], [(0, [state])], width)
-        return [first, fit([(cut(part, width), style) for part, style in parts], width)]
 
 
 class ProcessesScreen(ActionScreen):
@@ -80,9 +67,9 @@ class ProcessesScreen(ActionScreen):
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
-        yield ProcessesHeader(id="processes-header")
+        yield ScreenHead(header_view(self.state, ""), id="processes-header")
         yield ProcessTable(id="processes")
-        yield Paragraphs(indent="  ", id="process-detail")
+        yield Panel(partial(paragraph_lines, indent="  "), (), id="process-detail")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
@@ -112,10 +99,10 @@ class ProcessesScreen(ActionScreen):
     def draw(self) -> None:
         """Draw every panel."""
         self.changed = False
-        self.query_one(ProcessesHeader).view = header_view(self.state, self._failure)
+        self.query_one(ScreenHead).view = header_view(self.state, self._failure)
         self.query_one(ProcessTable).view = table_view(self.state, self._failure)
         key = next(self.key_of(action) for action in SCREENS["processes"] if action.name == "attach")
-        self.query_one(Paragraphs).view = detail_paragraphs(self.state, key)
+        self.query_one(Panel).view = detail_paragraphs(self.state, key)
         if not self._checking:
             self.show_note("")
         self.rearrange()
@@ -123,7 +110,7 @@ class ProcessesScreen(ActionScreen):
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes: the table has the lines that the detail leaves."""
         rest = height - _AROUND
-        detail = self.query_one(Paragraphs)
+        detail = self.query_one(Panel)
         wanted = len(paragraph_lines(detail.view, width, _MOST_DETAIL, "  ")) if detail.view else 0
         lines = max(min(max(wanted, _LEAST_DETAIL), rest - _LEAST_TABLE), 0) if wanted else 0
         detail.styles.height = lines

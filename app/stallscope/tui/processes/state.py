@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from stallprobes.machine.gpu_processes import GpuProcessList, ListedProcess
 from stallprobes.wording import process_wording
-from stallscope.tui.common.lines import Line, Run
+from stallscope.tui.common.bars import HeadView
+from stallscope.tui.common.lines import Run, cut, fit
 from stallscope.tui.processes.process_table import ProcessRow, ProcessTableView
 
 # A process: its id and its start time.
@@ -71,19 +72,26 @@ def table_view(state: ProcessesState, failure: str) -> ProcessTableView:
     return ProcessTableView(state.rows, state.selected, empty)
 
 
-def header_view(state: ProcessesState, failure: str) -> tuple[Run, Line]:
-    """State of the list, and the header's second line; ``failure`` is why the list is not present, "" if it is."""
+def header_view(state: ProcessesState, failure: str) -> HeadView:
+    """State of the list, then how the processes are known; ``failure`` is why the list is not present, "" if it is."""
     listing = state.listing
+    here, parts = ("● live", "good"), list[Run]()
     if failure:
-        return (" NOT READ ", "alarm"), [(f" {failure}", "bad")]
-    if listing is None:
-        return ("reading", "dim"), []
-    if not listing.usable:
+        here, parts = (" NOT READ ", "alarm"), [(f" {failure}", "bad")]
+    elif listing is None:
+        here = ("reading", "dim")
+    elif not listing.usable:
         # The table says why.
-        return (" NOT LISTED ", "notice"), []
-    parts: Line = [(f" {process_wording.headline(listing)}", "dim")] if listing.processes else []
-    problems = " ".join(process_wording.problems(listing))
-    return ("● live", "good"), [*parts, (f" {problems}", "warn")] if problems else parts
+        here = (" NOT LISTED ", "notice")
+    else:
+        parts += [(f" {process_wording.headline(listing)}", "dim")] if listing.processes else []
+        problems = " ".join(process_wording.problems(listing))
+        parts += [(f" {problems}", "warn")] if problems else []
+    return HeadView(
+        [(3, [("processes that use the GPUs", "dim")])],
+        [(0, [here])],
+        lambda width, _: [fit([(cut(part, width), style) for part, style in parts], width)],
+    )
 
 
 def detail_paragraphs(state: ProcessesState, attach_key: str) -> Sequence[tuple[str, str, str]]:

@@ -5,16 +5,12 @@ Also the sentences in place of a trace.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from textual.reactive import var
-
 from stallprobes.recording.observation import SIM, EngineCondition, Observation
 from stallprobes.traces.trigger import TriggerLimits
 from stallprobes.units import plural
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS
-from stallscope.tui.common.bars import ScreenHead
+from stallscope.tui.common.bars import HeadView, titled
 from stallscope.tui.common.lines import Line, fit, length
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
 from stallscope.tui.timeline.cursor import TraceCursor
@@ -26,36 +22,6 @@ from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture, li
 OFF = "No call is recorded now. r records: calls become 1 to 10 µs longer, and on a GPU the start takes some 16 s."
 # Sentence for a recording without traces.
 NO_TRACE = "This recording has no trace. A recording with the timeline on has one around each stall."
-
-
-@dataclass(frozen=True)
-class TimelineHeadView:
-    """View of the header. ``state`` is the trace's state, ``parts`` are the figures of the second line by
-    importance."""
-
-    machine: str = ""
-    simulated: bool = False
-    state: str = ""
-    state_style: str = ""
-    parts: tuple[tuple[str, str], ...] = ()
-
-
-class TimelineHead(ScreenHead):
-    """Draws the header in two lines."""
-
-    view = var(TimelineHeadView())
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """The machine and the state, then the figures, as many as fit."""
-        view = self.view
-        first = self.title(view.simulated, view.machine, (view.state, view.state_style), width)
-        second: Line = [(" ", "")]
-        for text, style in view.parts:
-            if length(second) + len(text) + 3 <= width:
-                second += [(text, style), ("   ", "")]
-        if len(second) == 1 and view.parts:
-            second = [(" ", ""), view.parts[0]]
-        return [first, fit(second, width)]
 
 
 def live_sentences(report: TimelineReport | None, observation: Observation, recorded: bool) -> tuple[str, ...]:
@@ -113,11 +79,11 @@ def head_view(
     state: tuple[str, str],
     observation: Observation | None,
     live_parts: tuple[tuple[str, str], ...],
-) -> TimelineHeadView:
+) -> HeadView:
     """The header; ``live_parts`` are the figures of a live timeline."""
     probe_set, trace = None if observation is None else observation.probe_set, cursor.trace
     simulated = (probe_set is not None and probe_set.backend == SIM) or (trace is not None and trace.simulated)
-    parts = [(f"span {span_text(cursor.viewport.span_ns)}", "strong"), *live_parts]
+    parts: Line = [(f"span {span_text(cursor.viewport.span_ns)}", "strong"), *live_parts]
     if trace is not None and not live_parts and not trace.context_switches:
         parts.append(("context switches not recorded", "warn"))
     if trace is not None and trace.unrecorded:
@@ -128,7 +94,16 @@ def head_view(
     if trace is not None and cursor.intervals is not None:
         parts.append((clock_text(trace.wall_s(cursor.viewport.begin_ns)), "dim"))
     machine = "" if probe_set is None else probe_sets.gpu_label(probe_set)
-    return TimelineHeadView(machine, simulated, *state, tuple(parts))
+    return titled(simulated, machine, state, lambda width, _: [_parts_line(parts, width)])
+
+
+def _parts_line(parts: Line, width: int) -> Line:
+    """As many parts as fit, the first one in any case."""
+    line: Line = [(" ", "")]
+    for text, style in parts:
+        if length(line) + len(text) + 3 <= width:
+            line += [(text, style), ("   ", "")]
+    return fit(line if len(line) > 1 else [(" ", ""), *parts[:1]], width)
 
 
 def live_parts(

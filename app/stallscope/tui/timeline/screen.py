@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -16,8 +17,8 @@ from stallprobes.model import MS
 from stallprobes.traces import chrome
 from stallprobes.traces.trace import Trace
 from stallscope.tui.actions import AGGRESSOR_KEYS, Group
-from stallscope.tui.common.bars import KeyBar
-from stallscope.tui.common.lines import LineWidget, Paragraphs
+from stallscope.tui.common.bars import KeyBar, ScreenHead
+from stallscope.tui.common.lines import LineWidget, Panel, paragraph_lines
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.probe_sets import gpu_label
@@ -25,7 +26,6 @@ from stallscope.tui.timeline import glyphs
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.details import detail_texts
 from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS
-from stallscope.tui.timeline.header import TimelineHead
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
 from stallscope.tui.timeline.trace_plot import TracePlot, rows_height
 from stallscope.tui.timeline.traces import LiveTrace, RecordedTraces
@@ -101,9 +101,9 @@ class TimelineScreen(ActionScreen):
 
     def compose(self) -> ComposeResult:
         """Header, trace, details, key bar."""
-        yield TimelineHead(id="trace-head")
+        yield ScreenHead(id="trace-head")
         yield TracePlot(ascii_only=self.settings.ascii, id="plot")
-        yield Paragraphs(indent="    ", edge=2, id="details")
+        yield Panel(partial(paragraph_lines, indent="    ", edge=2), (), id="details")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
@@ -152,8 +152,8 @@ class TimelineScreen(ActionScreen):
         plot = self.query_one(TracePlot)
         self.cursor, plot.view = self.traces.view(self.cursor, plot.plot_layout.columns)
         details = detail_texts(plot.view)
-        self.query_one(Paragraphs).view = [(title, "strong", text) for title, text in details]
-        self.query_one(TimelineHead).view = self.traces.head(self.cursor)
+        self.query_one(Panel).view = [(title, "strong", text) for title, text in details]
+        self.query_one(ScreenHead).view = self.traces.head(self.cursor)
         self.show_note(self.traces.note)
         # The rows may be others.
         self.rearrange()
@@ -166,7 +166,7 @@ class TimelineScreen(ActionScreen):
             # The titles of the sections have no room either.
             free = height - _AROUND - rows_height(rows, titled=False)
         lines = max(least, min(most, max(height // 5, free)))
-        details = self.query_one(Paragraphs)
+        details = self.query_one(Panel)
         if details.styles.height is None or details.styles.height.value != lines:
             details.styles.height = lines
 
@@ -219,7 +219,7 @@ class TimelineScreen(ActionScreen):
             self.notify("There is no trace to copy.")
             return
         self.draw()
-        panels = self.query_one(TimelineHead), self.query_one(TracePlot), self.query_one(Paragraphs)
+        panels = self.query_one(ScreenHead), self.query_one(TracePlot), self.query_one(Panel)
         self.copy_report("\n".join((self._about, *(panel.text for panel in panels))))
 
     def action_trace_export(self) -> None:

@@ -18,6 +18,7 @@ from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import TracedProbe
 from stallprobes.traces.trigger import CallTrigger, TriggerLimits
 from stallprobes.verdicts.kinds import VerdictKind
+from stallscope.tui.common.bars import HeadView
 from stallscope.tui.common.screen import ScreenContext
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
@@ -230,7 +231,7 @@ class LiveTrace:
         limits, off = self.limits(trace.probes), self._off(trace.probes)
         return cursor, replace(cursor.view(), zero_ns=end_ns, limits=limits, live=True, off=off, picture=picture)
 
-    def head(self, cursor: TraceCursor) -> header.TimelineHeadView:
+    def head(self, cursor: TraceCursor) -> HeadView:
         """The header."""
         observation, trace, report = self._observation, cursor.trace, self.report
         parts = header.live_parts(
@@ -311,7 +312,7 @@ class RecordedTraces:
             return cursor, TraceView(sentences=("No call and no GPU work was recorded in this time.",))
         return cursor, replace(cursor.view(), slow_only=self._source.slow_calls_only)
 
-    def head(self, cursor: TraceCursor) -> header.TimelineHeadView:
+    def head(self, cursor: TraceCursor) -> HeadView:
         """The header, with which of the traces is shown."""
         title = "NO TRACE" if self.number is None else f"TRACE {self.number + 1}/{len(self._source.traces)}"
         return header.head_view(cursor, (title, "notice"), self._context.observation, ())

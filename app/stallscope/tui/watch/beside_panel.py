@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from textual.reactive import var
 
 from stallprobes.catalog import beside_programs
 from stallprobes.units import duration_ns
@@ -17,7 +16,7 @@ from stallprobes.watch.beside_text import change_text, factor_text, grown_label,
 from stallprobes.watch.live.beside_trial import BesideMoment
 from stallscope.report.columns import display_width, padded, wrapped
 from stallscope.tui.actions import AGGRESSOR_KEYS
-from stallscope.tui.common.lines import Line, LineWidget, cut, rule
+from stallscope.tui.common.lines import Line, cut, rule
 
 # Time (ns) that the strip of steps shows.
 _SPAN_NS = 60_000_000_000
@@ -58,22 +57,16 @@ class BesideView:
         return f"not tried: {', '.join(texts)}" if texts and self.present is not None else ""
 
 
-class BesidePanel(LineWidget):
-    """Draws the panel."""
-
-    view = var(BesideView())
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """A title, the strip of steps, and as many rows as fit."""
-        view = self.view
-        out: list[Line] = [rule("beside the program", width, _state(view))]
-        if view.present is not None and len(view.present.begins) > 2 and height >= 5:
-            out += _strip(view.present, view.now_ns, width)
-        out += [_row(key, row, chosen, view, width) for key, row, chosen in view.rows]
-        out += [[(f" {part}", "dim")] for part in wrapped(view.others, max(width - 2, 20), indent="  ")]
-        if len(out) == 1:
-            out.append([(" no aggressor ran beside it", "dim")])
-        return out[:height]
+def beside_lines(view: BesideView, width: int, height: int) -> list[Line]:
+    """A title, the strip of steps, and as many rows as fit."""
+    out: list[Line] = [rule("beside the program", width, _state(view))]
+    if view.present is not None and len(view.present.begins) > 2 and height >= 5:
+        out += _strip(view.present, view.now_ns, width)
+    out += [_row(key, row, chosen, view, width) for key, row, chosen in view.rows]
+    out += [[(f" {part}", "dim")] for part in wrapped(view.others, max(width - 2, 20), indent="  ")]
+    if len(out) == 1:
+        out.append([(" no aggressor ran beside it", "dim")])
+    return out[:height]
 
 
 def _state(view: BesideView) -> str:

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from textual.reactive import var
-
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import figures_text, shown_sequences, verdict_texts
@@ -19,7 +17,7 @@ from stallprobes.watch.sentences import short_cost_text
 from stallprobes.wording.watch_wording import process_prefix
 from stallscope.report.columns import display_width
 from stallscope.report.division_bar import bar, legend
-from stallscope.tui.common.lines import Line, LineWidget, cut, fit
+from stallscope.tui.common.lines import Line, TargetLine, cut, fit
 
 # _MOST_MORE: largest number of sequences (threads that take turns to call the driver) that the panel shows below the
 # first sequence, each with a verdict and a bar. _MOST_LINES: largest number of lines of the watched program that the
@@ -87,52 +85,46 @@ class DivisionView:
         return lines[: height - above]
 
 
-class DivisionPanel(LineWidget):
-    """Draws who waits for which rank, the first sequence in up to four lines with lines of the program below, others in
-    two.
+def division_lines(view: DivisionView, width: int, height: int) -> list[TargetLine]:
+    """Who waits for which rank, then the first sequence: the verdict with the cost of watching, a bar, its legend,
+    figures, and lines of the program, as many as fit; other sequences in two lines each.
 
-    The target of a click is the key of a line of the program.
+    Where not all lines of the program fit, there are more of them in place of the figures. The target is the key of a
+    line of the program.
     """
+    out: list[Line] = [[(cut(f" {text}", width), "warn")] for text in view.ranks]
+    targets: dict[int, LineKey] = {}
+    room = height - len(out)
+    figures = room >= _FIRST_LINES + len(view.program_lines)
+    for number, (sequence, process, prefix) in enumerate(shown_sequences_of(view.findings)):
+        if number and len(out) + 2 > height:
+            break
+        cost = short_cost_text(process.cost) if not number and process.cost is not None else ""
+        texts = [f" {prefix}{text}" for text in verdict_texts(sequence, process)]
+        # The longest one beside the cost, or else the longest one.
+        fitting = [text for room in (_room(cost, width), width) for text in texts if display_width(text) <= room]
+        text = fitting[0] if fitting else texts[-1]
+        verdict: Line = [(cut(text, width), sequence.verdict.traits.style)]
+        stated = _with_cost(verdict, cost, width)
+        out += [verdict, _bar(sequence, width)]
+        if not number and room >= 3:
+            out.append(_legend(sequence, width))
+            if not stated:
+                _with_cost(out[-1], cost, width)
+        if not number and figures:
+            out.append([(cut(f" {figures_text(sequence)}", width), "dim")])
+        if not number:
+            for shown in view.drawn_lines(height):
+                targets[len(out)] = shown.key
+                out.append(_program_line(shown, view.selected, width))
+    return [(targets.get(at), line) for at, line in enumerate(out[:height])]
 
-    view = var(DivisionView())
 
-    def lines(self, width: int, height: int) -> list[Line]:
-        """The verdict with the cost of watching, a bar, its legend, figures, and lines of the program, as many as fit.
-
-        Where not all lines of the program fit, there are more of them in place of the figures.
-        """
-        out: list[Line] = [[(cut(f" {text}", width), "warn")] for text in self.view.ranks]
-        targets: dict[int, LineKey] = {}
-        room = height - len(out)
-        figures = room >= _FIRST_LINES + len(self.view.program_lines)
-        for number, (sequence, process, prefix) in enumerate(shown_sequences_of(self.view.findings)):
-            if number and len(out) + 2 > height:
-                break
-            cost = short_cost_text(process.cost) if not number and process.cost is not None else ""
-            texts = [f" {prefix}{text}" for text in verdict_texts(sequence, process)]
-            # The longest one beside the cost, or else the longest one.
-            fitting = [text for room in (_room(cost, width), width) for text in texts if display_width(text) <= room]
-            text = fitting[0] if fitting else texts[-1]
-            verdict: Line = [(cut(text, width), sequence.verdict.traits.style)]
-            stated = _with_cost(verdict, cost, width)
-            out += [verdict, _bar(sequence, width)]
-            if not number and room >= 3:
-                out.append(_legend(sequence, width))
-                if not stated:
-                    _with_cost(out[-1], cost, width)
-            if not number and figures:
-                out.append([(cut(f" {figures_text(sequence)}", width), "dim")])
-            if not number:
-                for shown in self.view.drawn_lines(height):
-                    targets[len(out)] = shown.key
-                    out.append(self._program_line(shown, width))
-        return self.with_targets([(targets.get(at), line) for at, line in enumerate(out[:height])], width)
-
-    def _program_line(self, shown: ShownLine, width: int) -> Line:
-        text = short_line_text(shown.line, shown.process, shown.sequence)
-        if shown.key != self.view.selected:
-            return [(cut(text, width), "")]
-        return fit([("▸", "accent"), (cut(text[1:], width - 1), "focus")], width, "focus")
+def _program_line(shown: ShownLine, selected: LineKey | None, width: int) -> Line:
+    text = short_line_text(shown.line, shown.process, shown.sequence)
+    if shown.key != selected:
+        return [(cut(text, width), "")]
+    return fit([("▸", "accent"), (cut(text[1:], width - 1), "focus")], width, "focus")
 
 
 def shown_sequences_of(findings: WatchFindings | None) -> Iterator[tuple[ProgramSequence, ProcessFindings, str]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from textual.reactive import var
-
 from stallprobes.units import format_count, three
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.division.result import KernelTime
@@ -15,7 +13,7 @@ from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.reading.kernel_names import kernel_label
 from stallprobes.watch.sentences import frame_text
 from stallscope.report.columns import display_width, padded
-from stallscope.tui.common.lines import Line, LineWidget, cut, rule, short_duration
+from stallscope.tui.common.lines import Line, cut, rule, short_duration
 from stallscope.tui.watch.division_panel import shown_sequences_of
 
 # Columns of figures: title, width (columns), and smallest panel width (columns) that shows the column.
@@ -34,37 +32,30 @@ _ROOM_OF_RULE = 8
 _OF_NAMES = 60
 
 
-class KernelTable(LineWidget):
-    """Draws the kernels of the first sequence (threads that take turns to call the driver), with most time first.
-
-    The view are findings, which equal only themselves.
-    """
-
-    view = var[WatchFindings | None](None)
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """A title, the names of the columns, and as many kernels as fit."""
-        sequence, process, _ = next(shown_sequences_of(self.view), (None, None, ""))
-        if sequence is None or process is None:
-            return [rule("kernels", width)]
-        kernels = sequence.kernels[: max(height - 2, 0)]
-        left_out = len(sequence.kernels) - len(kernels)
-        title = f"kernels of {sequence_text(sequence, process)}"
-        note = f"{left_out} more" if left_out else ""
-        longer = " · ".join(filter(None, (limit_label(sequence), note)))
-        has_room = display_width(title) + display_width(longer) + _ROOM_OF_RULE < width
-        out = [rule(title, width, longer if has_room else note)]
-        if not sequence.kernels:
-            return [*out, [(" none recorded so far", "dim")]][:height]
-        columns = [column for column in _COLUMNS if width >= column[2]]
-        room = width - 2 - sum(size for _, size, _ in columns)
-        names = room * _OF_NAMES // 100
-        head: Line = [(f" {padded('kernel', names)}", "strong")]
-        head += [(f"{name:>{size}}", "dim") for name, size, _ in columns]
-        out.append([*head, (cut(" launched at", room - names), "dim")])
-        for kernel in kernels:
-            out.append(_row(kernel, sequence, columns, names, room - names))
-        return out[:height]
+def kernel_lines(findings: WatchFindings | None, width: int, height: int) -> list[Line]:
+    """A title, and as many kernels as fit of the first sequence (threads that take turns to call the driver), the one
+    with most time first."""
+    sequence, process, _ = next(shown_sequences_of(findings), (None, None, ""))
+    if sequence is None or process is None:
+        return [rule("kernels", width)]
+    kernels = sequence.kernels[: max(height - 2, 0)]
+    left_out = len(sequence.kernels) - len(kernels)
+    title = f"kernels of {sequence_text(sequence, process)}"
+    note = f"{left_out} more" if left_out else ""
+    longer = " · ".join(filter(None, (limit_label(sequence), note)))
+    has_room = display_width(title) + display_width(longer) + _ROOM_OF_RULE < width
+    out = [rule(title, width, longer if has_room else note)]
+    if not sequence.kernels:
+        return [*out, [(" none recorded so far", "dim")]][:height]
+    columns = [column for column in _COLUMNS if width >= column[2]]
+    room = width - 2 - sum(size for _, size, _ in columns)
+    names = room * _OF_NAMES // 100
+    head: Line = [(f" {padded('kernel', names)}", "strong")]
+    head += [(f"{name:>{size}}", "dim") for name, size, _ in columns]
+    out.append([*head, (cut(" launched at", room - names), "dim")])
+    for kernel in kernels:
+        out.append(_row(kernel, sequence, columns, names, room - names))
+    return out[:height]
 
 
 def _row(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 # Smallest screen width (columns) with the histogram and the output at the right of the tables. On a narrower screen,
 # the histogram and the output are below the tables.
 WIDE_COLUMNS = 150
@@ -21,24 +19,14 @@ _ROOMY = 30
 _FEW_LINES = 2
 
 
-@dataclass(frozen=True)
-class WatchLayout:
-    """Heights in lines, 0 for a hidden panel. ``wide`` puts histogram and output beside calls and slow calls."""
-
-    wide: bool
-    division: int
-    lost: int
-    calls: int
-    histograms: int
-    slow: int
-    output: int
-
-
 def watch_layout(
     width: int, height: int, division: int, headlines: int, rows: int, pane: bool, enlarged: bool, lines: int = 0
-) -> WatchLayout:
-    """The layout of a screen of ``width`` × ``height`` for so many lines of what bounds the program and of headlines,
-    and ``rows`` calls; ``lines`` of the program may stand with what bounds it.
+) -> dict[str, int]:
+    """The heights in lines of a screen's panels by their ids, 0 for a hidden panel.
+
+    The screen of ``width`` × ``height`` has so many lines of what bounds the program and of headlines, and ``rows``
+    calls; ``lines`` of the program may stand with what bounds it. "slow" is also the height of what is shown in place
+    of the slow calls.
 
     Without a ``pane`` the output goes to a file, which a line names; ``enlarged`` gives the output all the room.
     """
@@ -50,13 +38,14 @@ def watch_layout(
     rest -= lost
     low = rest < _LOW
     rest -= division
+    heights = {"division": division, "lost": lost}
     if enlarged:
-        return WatchLayout(False, division, lost, 0, 0, 0, rest)
+        return heights | {"calls": 0, "histograms": 0, "slow": 0, "output": rest}
     if width >= WIDE_COLUMNS:
         upper = min(max(rows + 2, 12), rest * 11 // 20)
-        return WatchLayout(True, division, lost, upper, upper, rest - upper, rest - upper)
+        return heights | {"calls": upper, "histograms": upper, "slow": rest - upper, "output": rest - upper}
     output = 2 if not pane else max(3, rest // 6)
     histograms = 0 if low else min(10, max(5, rest // 5))
     rest -= output + histograms
     calls = min(max(rows + 1, _LEAST_TABLE), max(rest * 11 // 20, _LEAST_TABLE))
-    return WatchLayout(False, division, lost, calls, histograms, rest - calls, output)
+    return heights | {"calls": calls, "histograms": histograms, "slow": rest - calls, "output": output}

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from textual.reactive import var
-
 from stallprobes.units import duration_ns, plural
 from stallprobes.watch.analysis import SETTLED_NS
 from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import CallInFlight, ExplainedCall, ProcessFindings, WatchFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
-from stallprobes.watch.live.live_view import WatchedProgram, WatchRowKey, alike_calls, calls_in_flight
+from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment, WatchRowKey, alike_calls, calls_in_flight
 from stallprobes.watch.rank_text import ranks_texts
 from stallprobes.watch.sentences import cause_text, headline, in_flight_text, no_stall_text, took_text
 from stallprobes.wording.watch_wording import process_prefix, state_problem
 from stallscope.report.columns import by_column, display_width, wrapped
-from stallscope.tui.common.lines import Line, LineWidget, cut, rule
+from stallscope.tui.common.lines import Line, TargetLine, cut, rule
 from stallscope.tui.sources.pane_program import ShownOutput
 
 # Smallest share (0 to 1) of a thread's time lost to slow calls at which the thread gets a headline.
@@ -29,18 +27,13 @@ _MOST = 200
 _BRIGHT = 3
 
 
-class LostTime(LineWidget):
-    """Draws headlines, (text, style)."""
-
-    view = var[Sequence[tuple[str, str]]](())
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """As many headlines as fit, the last one cut."""
-        out = headline_lines(self.view, width)
-        if len(out) > height > 0:
-            text, style = out[height - 1][0]
-            out[height - 1] = [(cut(f"{text} …", width), style)]
-        return out[:height]
+def lost_lines(sentences: Sequence[tuple[str, str]], width: int, height: int) -> list[Line]:
+    """As many headlines, (text, style), as fit, the last one cut."""
+    out = headline_lines(sentences, width)
+    if len(out) > height > 0:
+        text, style = out[height - 1][0]
+        out[height - 1] = [(cut(f"{text} …", width), style)]
+    return out[:height]
 
 
 def headline_lines(sentences: Sequence[tuple[str, str]], width: int) -> list[Line]:
@@ -103,34 +96,25 @@ def _oldest_in_flight(findings: WatchFindings) -> str | None:
     return f"{call.function} in {who} has not returned for {duration_ns(call.age_ns)}."
 
 
-class SlowCallLog(LineWidget):
-    """Draws the slow calls, alike ones together, the newest first; the target of a click is the key of a row.
-
-    The view are findings, which equal only themselves, at ``now_ns``.
-    """
-
-    view = var[WatchFindings | None](None)
-    now_ns = 0
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """A title and as many entries as fit."""
-        findings = self.view
-        if findings is None:
-            return [rule("slow calls", width)]
-        count = sum(thread.slow_calls for process in findings.processes for thread in process.threads)
-        head_line = rule("slow calls", width, f"{count} so far" if count else "")
-        out: list[tuple[WatchRowKey | None, Line]] = [(None, head_line)]
-        for head, text, key, style in entries_of(findings, self.now_ns):
-            if len(out) >= height:
-                break
-            for number, part in enumerate(wrapped(text, max(20, width - _HEAD - 1))):
-                out.append((key, [(f" {head if not number else '':<{_HEAD - 2}} ", "dim"), (part, style)]))
-        if len(out) > height:
-            target, (*begin, (text, style)) = out[height - 1]
-            out[height - 1] = target, [*begin, (cut(f"{text} …", max(width - _HEAD, 1)), style)]
-        if len(out) == 1:
-            out.append((None, [(" none so far", "dim")]))
-        return self.with_targets(out[:height], width)
+def slow_call_lines(moment: WatchMoment | None, width: int, height: int) -> list[TargetLine]:
+    """A title and as many slow calls as fit, alike ones together, the newest first; the target is the key of a row."""
+    if moment is None:
+        return [(None, rule("slow calls", width))]
+    findings = moment.findings
+    count = sum(thread.slow_calls for process in findings.processes for thread in process.threads)
+    head_line = rule("slow calls", width, f"{count} so far" if count else "")
+    out: list[TargetLine] = [(None, head_line)]
+    for head, text, key, style in entries_of(findings, moment.at_ns):
+        if len(out) >= height:
+            break
+        for number, part in enumerate(wrapped(text, max(20, width - _HEAD - 1))):
+            out.append((key, [(f" {head if not number else '':<{_HEAD - 2}} ", "dim"), (part, style)]))
+    if len(out) > height:
+        target, (*begin, (text, style)) = out[height - 1]
+        out[height - 1] = target, [*begin, (cut(f"{text} …", max(width - _HEAD, 1)), style)]
+    if len(out) == 1:
+        out.append((None, [(" none so far", "dim")]))
+    return out[:height]
 
 
 def entries_of(findings: WatchFindings, now_ns: int) -> Iterator[tuple[str, str, WatchRowKey, str]]:
@@ -152,22 +136,17 @@ def _key(process: ProcessFindings, call: ExplainedCall | CallInFlight) -> WatchR
     return WatchRowKey(process.pid, process.image, call.thread, call.function)
 
 
-class OutputPane(LineWidget):
-    """Draws the last of the output."""
-
-    view = var(ShownOutput())
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """A title, and the end of the output; long lines continue in the next one."""
-        out: list[Line] = [rule("output of the program", width)]
-        if self.view.elsewhere:
-            return [*out, [(f" {self.view.elsewhere}", "dim")]]
-        pieces: list[str] = []
-        for text in reversed(self.view.lines):
-            if len(pieces) >= height - 1:
-                break
-            pieces[:0] = _pieces(text, max(width - 1, 1))
-        return [*out, *([(f" {text}", "")] for text in pieces[-(height - 1) :] if height > 1)]
+def output_lines(output: ShownOutput, width: int, height: int) -> list[Line]:
+    """A title, and the end of the output; long lines continue in the next one."""
+    out: list[Line] = [rule("output of the program", width)]
+    if output.elsewhere:
+        return [*out, [(f" {output.elsewhere}", "dim")]]
+    pieces: list[str] = []
+    for text in reversed(output.lines):
+        if len(pieces) >= height - 1:
+            break
+        pieces[:0] = _pieces(text, max(width - 1, 1))
+    return [*out, *([(f" {text}", "")] for text in pieces[-(height - 1) :] if height > 1)]
 
 
 def _pieces(text: str, width: int) -> list[str]:

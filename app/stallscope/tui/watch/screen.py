@@ -19,26 +19,26 @@ from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.actions import AGGRESSOR_KEYS, Group
-from stallscope.tui.common.bars import KeyBar
+from stallscope.tui.common.bars import KeyBar, ScreenHead
 from stallscope.tui.common.dialog import Ask, TextDialog
-from stallscope.tui.common.histograms import Histograms
-from stallscope.tui.common.lines import LineWidget
+from stallscope.tui.common.histograms import histogram_lines
+from stallscope.tui.common.lines import LineWidget, Panel, TargetPanel
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
+from stallscope.tui.sources.pane_program import ShownOutput
 from stallscope.tui.sources.source import ProgramSource
-from stallscope.tui.watch.beside_panel import BesidePanel
+from stallscope.tui.watch.beside_panel import BesideView, beside_lines
 from stallscope.tui.watch.call_table import WatchTable
-from stallscope.tui.watch.division_panel import DivisionPanel, LineKey
+from stallscope.tui.watch.division_panel import DivisionView, LineKey, division_lines
 from stallscope.tui.watch.explain_call import explained
 from stallscope.tui.watch.explain_line import explained_line
-from stallscope.tui.watch.header import WatchHeader
-from stallscope.tui.watch.kernel_table import KernelTable
-from stallscope.tui.watch.layout import watch_layout
-from stallscope.tui.watch.panels import LostTime, OutputPane, SlowCallLog, headline_lines, headlines
+from stallscope.tui.watch.header import header_view
+from stallscope.tui.watch.kernel_table import kernel_lines
+from stallscope.tui.watch.layout import WIDE_COLUMNS, watch_layout
+from stallscope.tui.watch.panels import headline_lines, headlines, lost_lines, output_lines, slow_call_lines
 from stallscope.tui.watch.state import (
     WatchScreenState,
     beside_view,
     division_view,
-    header_view,
     histograms_view,
     table_view,
 )
@@ -61,15 +61,15 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
-        yield WatchHeader(id="watch-header")
-        yield DivisionPanel(id="division")
-        yield LostTime(id="lost")
+        yield ScreenHead(id="watch-header")
+        yield TargetPanel(division_lines, DivisionView(), id="division")
+        yield Panel(lost_lines, (), id="lost")
         yield WatchTable(id="calls")
-        yield Histograms(id="histograms")
-        yield SlowCallLog(id="slow")
-        yield KernelTable(id="kernels")
-        yield BesidePanel(id="beside")
-        yield OutputPane(id="output")
+        yield Panel(histogram_lines, id="histograms")
+        yield TargetPanel(slow_call_lines, id="slow")
+        yield Panel(kernel_lines, id="kernels")
+        yield Panel(beside_lines, BesideView(), id="beside")
+        yield Panel(output_lines, ShownOutput(), id="output")
         yield KeyBar(id="keys")
 
     def suspend(self) -> None:
@@ -99,7 +99,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
         if not self.frozen:
             self._show_calls(tables)
         if tables:
-            self.query_one(OutputPane).view = self.source.output
+            self.query_one("#output", Panel).view = self.source.output
             self._show_beside()
         if self.header_pace.due(now_s):
             self._show_header()
@@ -133,13 +133,13 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
         """Draw every panel."""
         self.changed, self._shown = False, None
         self._show_calls()
-        self.query_one(OutputPane).view = self.source.output
+        self.query_one("#output", Panel).view = self.source.output
         self._show_beside()
         self._show_header()
 
     def _show_calls(self, tables: bool = True) -> None:
         """Draw table, histogram, headline and slow calls; without ``tables`` only what moves with frames."""
-        moment, table, histograms = self.moment, self.query_one(WatchTable), self.query_one(Histograms)
+        moment, table, histograms = self.moment, self.query_one(WatchTable), self.query_one("#histograms", Panel)
         if moment is None:
             return
         table.view = replace(table.view, now_ns=moment.at_ns)
@@ -152,30 +152,29 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
             return
         self._shown, self.state = moment, self.state.on_row_of(moment)
         table.view = table_view(self.state, moment)
-        self.query_one(DivisionPanel).view = division_view(self.state, moment)
-        self.query_one(LostTime).view = headlines(moment.findings, moment.program)
-        slow = self.query_one(SlowCallLog)
-        slow.now_ns, slow.view = moment.at_ns, moment.findings
-        self.query_one(KernelTable).view = moment.findings
+        self.query_one("#division", Panel).view = division_view(self.state, moment)
+        self.query_one("#lost", Panel).view = headlines(moment.findings, moment.program)
+        self.query_one("#slow", Panel).view = moment
+        self.query_one("#kernels", Panel).view = moment.findings
         histograms.view = histograms_view(self.state, moment)
         # The number of rows or of lines may be another one.
         self.rearrange()
 
     def _show_beside(self) -> None:
         if self.state.beside:
-            self.query_one(BesidePanel).view = beside_view(self.state, self.source)
+            self.query_one("#beside", Panel).view = beside_view(self.state, self.source)
 
     def _show_header(self) -> None:
         self.state = self.state.with_gpu(self.source.gpu_values)
-        self.query_one(WatchHeader).view = header_view(self.state, self.source)
+        self.query_one(ScreenHead).view = header_view(self.state, self.source)
         self.show_note(self.source.note or ("freezes on the next stall" if self.trigger.armed else ""))
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes."""
         moment = self.moment
         rows = 0 if moment is None else len(moment.rows)
-        lines = len(headline_lines(self.query_one(LostTime).view, width))
-        division = self.query_one(DivisionPanel).view
+        lines = len(headline_lines(self.query_one("#lost", Panel).view, width))
+        division = self.query_one("#division", Panel).view
         sizes = watch_layout(
             width,
             height,
@@ -186,35 +185,25 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
             self.state.enlarged,
             len(division.program_lines),
         )
-        self.set_class(sizes.wide, "wide")
+        wide = width >= WIDE_COLUMNS and not self.state.enlarged
+        self.set_class(wide, "wide")
         self.set_class(self.state.enlarged, "enlarged")
-        if sizes.wide:
-            self.styles.grid_rows = " ".join(
-                # A hidden panel has no row.
-                str(lines)
-                for lines in (2, sizes.division, sizes.lost, sizes.calls, sizes.slow)
-                if lines
-            )
-        if self.state.beside and not sizes.wide:
+        if wide:
+            shown = (sizes[name] for name in ("division", "lost", "calls", "slow"))
+            # A hidden panel has no row.
+            self.styles.grid_rows = " ".join(str(lines) for lines in (2, *shown) if lines)
+        elif self.state.beside:
             # Rows of aggressors say more than a histogram of calls.
-            sizes = replace(sizes, slow=sizes.slow + sizes.histograms, histograms=0)
+            sizes |= {"slow": sizes["slow"] + sizes["histograms"], "histograms": 0}
         lower = "beside" if self.state.beside else "kernels" if self.state.kernels else "slow"
-        heights = {
-            "division": sizes.division,
-            "lost": sizes.lost,
-            "calls": sizes.calls,
-            "histograms": sizes.histograms,
-            **dict.fromkeys(("slow", "kernels", "beside"), 0),
-            lower: sizes.slow,
-        }
-        for name, lines in {**heights, "output": sizes.output}.items():
+        for name, lines in {**sizes, **dict.fromkeys(("slow", "kernels", "beside"), 0), lower: sizes["slow"]}.items():
             panel = self.query_one(f"#{name}")
             panel.styles.height = lines
             panel.display = lines > 0
         # It is the terminal size of the program.
         if self.source.program is not None:
-            columns = width if not sizes.wide else width * 17 // 40 - 2
-            self.source.program.resize(columns, max(sizes.output - 1, 1))
+            columns = width if not wide else width * 17 // 40 - 2
+            self.source.program.resize(columns, max(sizes["output"] - 1, 1))
 
     # Actions.
 
@@ -248,7 +237,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
     def action_watch_row(self, by: int, around: bool = True) -> None:
         """Select another line or row; ``around``: after the last one comes the first."""
         if self.moment is not None:
-            panel = self.query_one(DivisionPanel)
+            panel = self.query_one("#division", Panel)
             lines = panel.view.drawn_lines(panel.size.height) if panel.display else []
             keys: list[WatchRowKey | LineKey] = [line.key for line in lines]
             keys += [row.key for row in self.moment.rows]
@@ -341,7 +330,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
             self.ask(Ask(f"{running} still runs. End it?", yes="yes, as ctrl+c would"), lambda _: self.app.exit())
 
     @on(LineWidget.Clicked, "WatchTable")
-    @on(LineWidget.Clicked, "DivisionPanel")
+    @on(LineWidget.Clicked, "#division")
     def select_clicked_row(self, message: LineWidget.Clicked) -> None:
         """Select the clicked row or line; if it is selected, explain it."""
         if message.target == self.state.selected:
@@ -349,7 +338,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
         else:
             self.show(self.state.selecting(message.target))
 
-    @on(LineWidget.Clicked, "SlowCallLog")
+    @on(LineWidget.Clicked, "#slow")
     def explain_clicked_call(self, message: LineWidget.Clicked) -> None:
         """Select the row of the clicked call, and explain it."""
         self.show(self.state.selecting(message.target))

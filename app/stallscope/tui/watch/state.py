@@ -17,7 +17,6 @@ from stallscope.tui.sources.source import ProgramSource
 from stallscope.tui.watch.beside_panel import BesideView
 from stallscope.tui.watch.call_table import CallTableView, thread_labels
 from stallscope.tui.watch.division_panel import DivisionView, LineKey, ShownLine
-from stallscope.tui.watch.header import WatchHeadView
 
 # Short and long name of the histogram of the whole run, which is drawn behind the histogram of the last second. The
 # short name stands beside the plot, the long name in the legend.
@@ -129,19 +128,4 @@ def histograms_view(state: WatchScreenState, moment: WatchMoment) -> HistogramsV
         (ChannelView(Phase.CALL, "", row.recent, row.total),),
         now=f"last {row.window_ns / 1e9:.0f} s" if row.window_ns >= 1.5e9 else "last second",
         behind=_BEHIND,
-    )
-
-
-def header_view(state: WatchScreenState, source: ProgramSource) -> WatchHeadView:
-    """The header: the program as it is now, and the values of the frozen view or the present ones."""
-    moment, playback = state.frozen or source.moment, source.playback
-    telemetry, gpu = state.gpu
-    return WatchHeadView(
-        program=source.program_state,
-        seconds=0.0 if moment is None else moment.seconds,
-        view=state.frozen_why or ("" if playback is None else playback.position_text),
-        failure=source.failure,
-        telemetry=telemetry,
-        gpu=gpu,
-        utilization=state.utilization,
     )
