@@ -80,7 +80,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @options.allow_shared
 @options.full
 @options.json("stallscope.check/3, or stallscope.compare/3 with --compare")
-@output_files.of_check(options.save)
+@options.output_files_of_check(options.save)
 @click.option("--compare", "old", type=options.INPUT_FILE, metavar="OLD", help="Compare with the saved check OLD.")
 @options.reference
 @click.option(

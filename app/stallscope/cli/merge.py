@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("files", type=options.INPUT_FILE, nargs=-1, required=True, metavar="FILE...")
 @options.full
 @options.json("stallscope.check/3")
-@output_files.of_check(options.save)
+@options.output_files_of_check(options.save)
 @options.force("; merge checks of different GPU models")
 def command(
     files: tuple[Path, ...], full: bool, as_json: bool, outputs: Mapping[str, Path | None], force: bool

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stallscope.cli import completers
+from stallscope.cli import completers, output_files
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ _SECONDS = "a number of seconds"
 GPU_NAMES = "index as in nvidia-smi, UUID or PCI address"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Function = Callable[..., Any]
+_Decorator = Callable[[_Function], _Function]
 _Number = TypeVar("_Number", int, float)
 
 # Conversions of values. Of a ValueError, click before 8.4 shows the value in place of the message.
@@ -264,6 +266,24 @@ reference = click.option(
     "the package's reference of the same GPU model is used, if there is one; in a comparison only for --fail-on "
     "unusual.",
 )
+
+
+def output_files_of_check(*more: _Decorator) -> _Decorator:
+    """The options ``more``, --html, --csv and --prometheus; the command gets the files as ``outputs``, by option."""
+
+    def decorated(command: _Function) -> _Function:
+        @functools.wraps(command)
+        def wrapper(*args: Any, **values: Any) -> Any:
+            outputs = {option: values.pop(option[2:], None) for option in output_files.OF_CHECK}
+            return command(*args, outputs=outputs, **values)
+
+        made: _Function = wrapper
+        added: Sequence[_Decorator] = (prometheus, csv, html, *more)
+        for add in added:
+            made = add(made)
+        return made
+
+    return decorated
 
 
 def force(more: str = "") -> Callable[[_Command], _Command]:

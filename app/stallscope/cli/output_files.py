@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stallprobes.errors import CheckFileError, FileNotRead, FileNotWritten
-from stallscope.cli import options
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.progress import Progress
 
@@ -22,28 +20,8 @@ if TYPE_CHECKING:
 # File descriptors of stdout and stderr. A file to which stdout or stderr is redirected must not be replaced.
 _STREAMS = 1, 2
 # Options that name an output file.
-SAVE, HTML, CSV, PROMETHEUS, TRACE = "--save", "--html", "--csv", "--prometheus", "--trace"
-
-_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def of_check(*more: _Decorator) -> _Decorator:
-    """Adds the options ``more``, --html, --csv and --prometheus; the command gets the files as ``outputs``, the path by
-    option."""
-
-    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def wrapper(*args: Any, **values: Any) -> Any:
-            outputs = {option: values.pop(option[2:], None) for option in (SAVE, HTML, CSV, PROMETHEUS)}
-            return command(*args, outputs=outputs, **values)
-
-        made: Callable[..., Any] = wrapper
-        added: Sequence[_Decorator] = (options.prometheus, options.csv, options.html, *more)
-        for add in added:
-            made = add(made)
-        return made
-
-    return decorated
+OF_CHECK = SAVE, HTML, CSV, PROMETHEUS = "--save", "--html", "--csv", "--prometheus"
+TRACE = "--trace"
 
 
 class OutputFiles:

@@ -16,7 +16,7 @@ from stallscope.cli.process.progress import Progress
 @click.argument("file", type=options.INPUT_FILE)
 @options.full
 @options.json("stallscope.check/3")
-@output_files.of_check()
+@options.output_files_of_check()
 @options.reference
 @options.force()
 def command(
