@@ -7,8 +7,6 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Names with two classes, each with its reason.
-EXCEPTIONS = {"_Key": "private keys of two dictionaries"}
 
 
 def is_layout(node: ast.ClassDef) -> bool:
@@ -22,6 +20,4 @@ def test_no_two_classes_have_one_name() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and not is_layout(node):
                 places[node.name].append(str(path.relative_to(ROOT)))
-    twice = {name: files for name, files in places.items() if len(files) > 1}
-    assert {name: files for name, files in twice.items() if name not in EXCEPTIONS} == {}
-    assert [name for name in EXCEPTIONS if name not in twice] == [], "no exception any more"
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

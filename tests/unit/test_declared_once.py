@@ -26,7 +26,7 @@ EXCEPTIONS: Mapping[frozenset[str], str] = {
         (("model.Probe", "measurement.result.RunProbe"), "a probe has its program, and a result is read without one"),
         (("model.Probe", "recording.lines.StoredProbe"), "a recording leaves out the arguments of calls"),
         (("measurement.result.RunProbe", "recording.lines.StoredProbe"), "a recording leaves out what is usual"),
-        (("watch.attribution.findings.CallSite", "watch.call_sites._SiteSum"), "sums while calls are added"),
+        (("watch.attribution.findings.CallSite", "watch.call_sums._SiteSum"), "sums while calls are added"),
         (("watch.lines.result.WaitPlace", "watch.lines.result.HoldingCalls"), "the same words for other calls"),
     )
 } | {

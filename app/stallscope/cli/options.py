@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stallscope.cli import completers, output_files
+from stallscope.cli import completers
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
@@ -269,12 +269,13 @@ reference = click.option(
 
 
 def output_files_of_check(*more: _Decorator) -> _Decorator:
-    """The options ``more``, --html, --csv and --prometheus; the command gets the files as ``outputs``, by option."""
+    """The options ``more``, --html, --csv and --prometheus; the command gets the files as ``outputs``, by option
+    (``output_files.SAVE`` …)."""
 
     def decorated(command: _Function) -> _Function:
         @functools.wraps(command)
         def wrapper(*args: Any, **values: Any) -> Any:
-            outputs = {option: values.pop(option[2:], None) for option in output_files.OF_CHECK}
+            outputs = {f"--{name}": values.pop(name, None) for name in ("save", "html", "csv", "prometheus")}
             return command(*args, outputs=outputs, **values)
 
         made: _Function = wrapper

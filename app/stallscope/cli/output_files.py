@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 # File descriptors of stdout and stderr. A file to which stdout or stderr is redirected must not be replaced.
 _STREAMS = 1, 2
 # Options that name an output file.
-OF_CHECK = SAVE, HTML, CSV, PROMETHEUS = "--save", "--html", "--csv", "--prometheus"
-TRACE = "--trace"
+SAVE, HTML, CSV, PROMETHEUS, TRACE = "--save", "--html", "--csv", "--prometheus", "--trace"
 
 
 class OutputFiles:
