@@ -57,9 +57,10 @@ class CounterHistory:
                 samples.popleft()
 
     def tracks(self, begin_ns: int, end_ns: int) -> tuple[CounterTrack, ...]:
-        """The counters that have values in a span."""
-        tracks = (
+        """The counters that have values, with those in a span: a span shorter than the time between two readings may
+        have none yet."""
+        return tuple(
             CounterTrack(*_COUNTERS[name][:2], tuple(samples)).between(begin_ns, end_ns)
             for name, samples in self._samples.items()
+            if samples
         )
-        return tuple(track for track in tracks if track.samples)
