@@ -70,8 +70,9 @@ from stallprobes.watch.intervals import FOREVER, NONE, Int64s, distinct, int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.words import ProcessState
 
-# Longest time (ns) from the end of GPU work until the record of the work is in the file. Time is divided only at this
-# age, when all records are known. Reason: CUPTI's buffers are flushed ten times a second.
+# Longest usual time (ns) from the end of GPU work until the record of the work is in the file. Time is divided only at
+# this age. Reason: CUPTI's buffers are flushed ten times a second. A flush can take longer (3.2 s on an H200, CUPTI
+# 13.5, while the GPU was never idle): work that comes later counts as late.
 LAG_NS = 1_000_000_000
 # Longest time (ns) from an event of a program's start-up until the record of the event is read. The time contains a
 # flush of CUPTI's buffers and a reading of the file.
