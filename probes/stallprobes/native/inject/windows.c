@@ -2,7 +2,7 @@
  * the budget.
  *
  * A program that makes few records and calls has no windows: its records are always on. Else they are on for a share of
- * the time. Only the thread that asks CUPTI for its buffers switches them, never one of the program, behind a gate
+ * the time. Only the thread that decodes records switches them, never one of the program, behind a gate
  * (gate.c), and never after the process began to exit: switching then ended programs with a segmentation fault.
  *
  * Where callbacks alone take much of the budget, those of frequent calls are off in windows without records, which are
