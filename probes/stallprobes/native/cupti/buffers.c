@@ -59,14 +59,14 @@ static uintptr_t number_of(const uint8_t *buffer)
 }
 
 /* Takes the first free buffer of those with the numbers from ``first`` up to ``end``; -1 if there is none. */
-static int64_t take(uint64_t first, uint64_t end)
+static int64_t take(int64_t first, int64_t end)
 {
-    for (uint64_t number = first; number < end; number++) {
+    for (int64_t number = first; number < end; number++) {
         uint64_t expected = SS_BUFFER_FREE;
         if (ss_load(ss_pool.states[number].state) == SS_BUFFER_FREE &&
             __atomic_compare_exchange_n(&ss_pool.states[number].state, &expected, SS_BUFFER_WITH_CUPTI, 0,
                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-            return (int64_t)number;
+            return number;
     }
     return -1;
 }
@@ -74,15 +74,15 @@ static int64_t take(uint64_t first, uint64_t end)
 /* A buffer for CUPTI: a small one only if no large one is free, or the other way round. */
 void ss_give_buffer(uint8_t **buffer, size_t *size, size_t *most, int small)
 {
-    uint64_t end = ss_load(ss_pool.buffers), middle = end < LARGE ? end : LARGE;
-    int64_t number = small ? take(middle, end) : take(FIRST, middle);
+    int64_t first = (int64_t)FIRST, end = (int64_t)ss_load(ss_pool.buffers), middle = end < LARGE ? end : LARGE;
+    int64_t number = small ? take(middle, end) : take(first, middle);
     if (number < 0)
-        number = small ? take(FIRST, middle) : take(middle, end);
+        number = small ? take(first, middle) : take(middle, end);
     *most = 0;
     if (number >= 0) {
         ss_add(ss_pool.taken, 1);
         *buffer = ss_buffer_memory((int)number);
-        *size = IS_LARGE((uint64_t)number) ? SS_LARGE_BUFFER_BYTES : SS_BUFFER_BYTES;
+        *size = IS_LARGE(number) ? SS_LARGE_BUFFER_BYTES : SS_BUFFER_BYTES;
         return;
     }
     /* CUPTI drops what has no buffer, and counts it. */

@@ -353,7 +353,10 @@ static void *flushing_thread(void *unused)
         asked = ss_load_acquire(stage);
         if (!has_devices)
             has_devices = ss_note_devices();
-        cupti.flush(0);
+        /* The last records are asked for in any case. */
+        if (ss_begin_flush() || asked != RUN)
+            cupti.flush(0);
+        ss_end_flush();
         size_t dropped = 0;
         if (!cupti.count_dropped(NULL, 0, &dropped) && dropped)
             ss_count_lost(SS_LOST_DROPPED_BY_CUPTI, dropped);
