@@ -329,6 +329,19 @@ def test_lines_that_have_a_lock_have_its_waits_beside_those_for_pythons_lock() -
     assert [(each.place.line, each.share) for each in found.lock_holders] == [(30, 1.0)]
 
 
+def test_a_program_that_sleeps_for_a_lock_of_its_own_is_bound_by_the_thread_that_has_it() -> None:
+    asleep = divided(Bound.ASLEEP).changed(gpu=Figure(0.3, 0.25, 0.35), second=Bound.WAIT)
+    samples = [
+        Sampled(at, at + 9, 100, between=True, holder=MOST_STACKS + 2 if at < 600 else 0) for at in range(0, 900, 10)
+    ]
+    found = lines(samples, asleep)
+    assert (found.verdict, found.second) == (Bound.THREAD, Bound.WAIT)
+    # Of the 70 % in which the GPU waits, a third for the lock.
+    assert lines(samples[40:], asleep).verdict is Bound.THREAD
+    assert lines(samples[48:], asleep).verdict is Bound.ASLEEP
+    assert lines(samples, asleep.changed(verdict=Bound.WAIT)).verdict is Bound.WAIT
+
+
 def test_an_instant_between_calls_belongs_to_the_thread_that_makes_the_next_call() -> None:
     """As where the main thread waits for autograd's: of its time between calls, what follows the other's last call."""
     calls = call_batch(

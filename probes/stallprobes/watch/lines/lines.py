@@ -335,8 +335,10 @@ class _Read:
                 waiting.own_lock_ns += ns
         lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
+        own_lock = min(sum(line.own_lock for line in lines), 1.0)
+        division = _with_lock(with_compilers(division, lines), own_lock)
         return ProgramSequence(
-            **attributes(with_compilers(division, lines), SequenceDivision),
+            **attributes(division, SequenceDivision),
             samples=whole.samples,
             ns=whole.ns,
             loads_per_second=sum(map(self._loads.__getitem__, threads)) / self._seconds if self._seconds else 0.0,
@@ -344,7 +346,7 @@ class _Read:
             wait_places=wait_places(waits, whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
             lock_holders=self._lock_holders(holders) if _waits_for_python(division) else (),
-            own_lock=min(sum(line.own_lock for line in lines), 1.0),
+            own_lock=own_lock,
             own_lock_holders=self._lock_holders(own_locks),
             tasks=tuple(_tasks(places, whole.ns)),
         )
@@ -513,8 +515,18 @@ def with_compilers(division: _Division, lines: Iterable[ProgramLine]) -> _Divisi
     gain = division.price.share if division.verdict is Bound.WAIT else 0.0
     compiles = sum(line.compiles for line in lines)
     verdict, second = because_of_host(division.verdict, division.second, compiles, gain, division.gpu.share)
-    if verdict is division.verdict:
+    return division if verdict is division.verdict else _with_verdict(division, verdict, second)
+
+
+def _with_lock(division: SequenceDivision, own_lock: float) -> SequenceDivision:
+    """A division that is bound by another thread where it sleeps for most of the time without GPU work, since it waits
+    for a lock of the program for the share ``own_lock`` of its time: also a thread that sleeps has a lock."""
+    if division.verdict is not Bound.ASLEEP or own_lock < max(CAUSE_LIMIT, (1 - division.gpu.share) / 2):
         return division
+    return _with_verdict(division, Bound.THREAD, division.second)
+
+
+def _with_verdict(division: _Division, verdict: Bound, second: Bound | None) -> _Division:
     phases = tuple(phase.changed(verdict=verdict, second=second) for phase in division.phases[:1])
     return division.changed(verdict=verdict, second=second, phases=(*phases, *division.phases[1:]))
 
