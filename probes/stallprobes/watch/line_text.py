@@ -388,8 +388,21 @@ def _sorts(line: ProgramLine, by_time: bool) -> Iterator[tuple[float, str, str]]
         more = f" ({line.compiler} compiles {percent(line.compiles)})" if compiles else ""
         waits = line.own_lock >= max(_LEAST_SHOWN, _LEAST_NAMED * line.between.share)
         more = f" (waits for a lock {percent(line.own_lock)})" if waits and not compiles else more
-        before = f"host time before {line.between.function}" if line.between.function else "computing between calls"
+        before = f"host time{_since(line)} before {line.between.function}"
+        before = before if line.between.function else "computing between calls"
         yield line.between.share, before, more
+
+
+def _since(line: ProgramLine) -> str:
+    """`` since line 30``, in another file `` since load.py:30 in load``; "" where it is not known since which line."""
+    since, place = line.since, line.place
+    if since is None or place is None:
+        return ""
+    same = since.line is not None and (since.kind, since.source or since.file) == (
+        place.kind,
+        place.source or place.file,
+    )
+    return f" since line {since.line}" if same else f" since {frame_text(since)}"
 
 
 def _is_line(inner: StackFrame, place: StackFrame | None) -> bool:

@@ -627,6 +627,45 @@ def test_time_of_a_librarys_own_thread_is_that_of_the_last_line_that_called_the_
     assert shares[20] > 0.35
 
 
+def compiled(line: int, file: str = "/home/me/solve.cu", function: str = "step") -> CallStack:
+    """A stack in a compiled program with lines."""
+    return CallStack(native=(StackFrame(FrameKind.NATIVE, function, "/home/me/solve", line, source=file),))
+
+
+def test_host_time_of_compiled_code_has_the_line_of_the_call_before() -> None:
+    """In each step a wait at one line, 20 ms of the host before a launch at another, and a copy at a third."""
+    stacks = {1: compiled(31), 2: compiled(47), 3: compiled(9, "/home/me/copies.cu", "load")}
+    samples, calls = [], []
+    for begin in range(0, 2_000_000, 100_000):
+        waited, launched, copied = begin + 50_000, begin + 70_000, begin + 80_000
+        samples += [
+            Sampled(begin, waited, 50_000, SYNC, stack=1),
+            Sampled(waited, launched, 20_000, LAUNCH, between=True, stack=2),
+            Sampled(launched + 10, copied, 9_990, H2D, between=True, stack=3),
+            Sampled(copied + 10, begin + 100_000, 19_990, SYNC, between=True, stack=1),
+        ]
+        calls += [slow(SYNC, begin, waited), slow(LAUNCH, launched, launched + 10), slow(H2D, copied, copied + 10)]
+    sums = sums_of(samples, call_batch(calls))
+    (found,) = lines_of(sums, at_ns(0), None, stacks, one_sequence)
+    texts = {one.place.line: what_text(one, by_time=True) for one in found.lines if one.place is not None}
+    assert texts[47] == "host time since line 31 before cuLaunchKernel"
+    assert texts[9] == "host time since solve.cu:47 in step before cuMemcpyHtoDAsync_v2"
+    assert "host time since copies.cu:9 in load before cuStreamSynchronize" in texts[31]
+    assert [one.since and one.since.line for one in sorted(found.lines, key=_line_of)] == [47, 9, 31]
+    # Where the function before is called at several lines, it is not known since which.
+    twice = {**stacks, 4: compiled(32)}
+    other = [each._replace(stack=4) if number % 8 == 0 else each for number, each in enumerate(samples)]
+    (unknown,) = lines_of(sums_of(other, call_batch(calls)), at_ns(0), None, twice, one_sequence)
+    assert {_line_of(one): one.since and one.since.line for one in unknown.lines}[47] is None
+    # Samples of Python have the line at which the time passes.
+    assert all(one.since is None for one in lines(samples, calls=call_batch(calls)).lines)
+
+
+def _line_of(one: ProgramLine) -> int:
+    assert one.place is not None
+    return one.place.line or 0
+
+
 def line(**of: object) -> ProgramLine:
     fields = {
         "place": STACKS[1].place, "stack": STACKS[1], "thread": MAIN, "samples": 50, "share": Figure(0.4, 0.35, 0.46),

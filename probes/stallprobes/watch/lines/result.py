@@ -69,6 +69,10 @@ class ProgramLine(Document, kw_only=True):
     between: LineTime = NO_TIME
     """Before the next call at the line, which is of the function; without a function, at the line itself, by samples of
     the compiled code that the thread runs."""
+    since: StackFrame | None = None
+    """At compiled code, whose time between calls has the place of the next call: the line of the call before, if that
+    is another one and the same for nearly all of the time; else null. Samples of Python have the line where time
+    passes."""
     compiles: Share = 0.0
     """Of the time of the sequence: between calls, in a compiler of device code, by the frames."""
     compiler: DeviceCompiler | None = None
