@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice, zip_longest
+from operator import itemgetter
 
 from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
@@ -33,6 +35,7 @@ from stallprobes.watch.rank_text import (
     waits_clause,
 )
 from stallprobes.watch.ranks.result import RankWait
+from stallprobes.watch.reading.call_stack import FrameKind
 from stallprobes.watch.reading.cpu_supply import Workers
 from stallprobes.watch.reading.kernel_names import kernel_label
 from stallprobes.watch.sentences import frame_text
@@ -106,6 +109,12 @@ _LEAST_INTERVAL = 2.5 * CLOCK_ERROR
 _MANY_FAULTS, _MANY_DISK_FAULTS = 200, 20
 # Verdicts whose reason is the GPU's work, not what the host does: they name no task of a library.
 _OF_GPU = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.STREAMS)
+# What a host that sleeps in a module of Python's library waits for, by the path of the module.
+_AWAITED = {
+    "another thread of its process": re.compile(r"/python3[^/]*/(?:threading|queue)\.py$"),
+    "another process": re.compile(r"/python3[^/]*/(?:subprocess|multiprocessing/\w+)\.py$"),
+    "a request or data from a socket": re.compile(r"/python3[^/]*/(?:selectors|socket|ssl|asyncio/\w+)\.py$"),
+}
 # Verdicts that name a compiler of device code as their reason, if it runs for half of the time without GPU work.
 _COMPILING = (Bound.HOST, Bound.CHILD, Bound.ASLEEP)
 
@@ -207,6 +216,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         clause = "it waits for a lock that another thread has"
     if sequence.verdict is Bound.HOST and sequence.collects >= max((1 - sequence.gpu.share) / 2, _LEAST_COLLECTING):
         clause = "Python collects garbage while the GPU waits"
+    if sequence.verdict is Bound.ASLEEP and (awaited := _awaited(sequence)):
+        clause = f"the GPU waits for the host, and the host for {awaited}"
     compiler = max(sequence.lines, key=lambda line: line.compiles).compiler if sequence.lines else None
     if sequence.verdict in _COMPILING and compiler is not None and 2 * sequence.compiles >= 1 - sequence.gpu.share:
         clause = f"{compiler} compiles while the GPU waits"
@@ -429,6 +440,17 @@ def faults_text(process: ProcessFindings) -> str:
             "short, or the files that it maps are not in memory."
         )
     return " ".join(texts)
+
+
+def _awaited(sequence: ProgramSequence) -> str:
+    """What a sequence sleeps for in most of the time without GPU work, by the innermost frames of its lines; "" if they
+    do not say it."""
+    times = dict.fromkeys(_AWAITED, 0.0)
+    for inner in (each for line in sequence.lines for each in line.inner if each.place.kind is FrameKind.PYTHON):
+        for what, pattern in _AWAITED.items():
+            times[what] += inner.cost if pattern.search(inner.place.file) else 0.0
+    what, most = max(times.items(), key=itemgetter(1))
+    return what if 2 * most >= 1 - sequence.gpu.share else ""
 
 
 def _uses_managed(process: ProcessFindings) -> bool:
