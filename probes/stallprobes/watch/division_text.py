@@ -104,6 +104,8 @@ _LEAST_LIMIT = 0.005
 # Smallest width (share of the time) of an interval that is printed with its figure. The error of the clocks alone makes
 # the interval 2 * CLOCK_ERROR wide.
 _LEAST_INTERVAL = 2.5 * CLOCK_ERROR
+# Smallest part of the start-up that is said.
+_LEAST_START_UP = 0.01
 # Smallest rates of page faults (a second) that are reported. _MANY_FAULTS: all page faults of a process that uses
 # managed memory. _MANY_DISK_FAULTS: page faults that read from a disk, each of which takes 0.1 ms or more.
 _MANY_FAULTS, _MANY_DISK_FAULTS = 200, 20
@@ -581,7 +583,8 @@ def start_up_text(division: ProcessDivision, ended: bool) -> str:
         )
     if not division.start_up_ns:
         return ""
-    inside = ", ".join(f"{part.word} {duration_ns(ns)}" for part, ns in division.start_up.items())
+    least = _LEAST_START_UP * division.start_up_ns
+    inside = ", ".join(f"{part.word} {duration_ns(ns)}" for part, ns in division.start_up.items() if ns >= least)
     return f"Start-up took {duration_ns(division.start_up_ns)}" + (
         f", of it inside calls: {inside}." if inside else "."
     )

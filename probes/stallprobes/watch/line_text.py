@@ -100,6 +100,8 @@ _OUTSIDE_REMEDY = (
 )
 # Pattern of the name of a PyTorch thread that runs the backward pass.
 _AUTOGRAD = re.compile(r"autograd \d+$")
+# Pattern of functions that copy from one place of a GPU to another, or to another GPU.
+_ON_GPUS = re.compile(r"cuMemcpy(?:DtoD|DtoA|AtoD|AtoA|(?:3D)?Peer)")
 # Remedy for calls that copy to the GPU and block.
 _UPLOAD_REMEDY = "Copy from pinned memory with an asynchronous call, which does not block."
 # Causes of a wait that lie outside the waiting function: a remedy for the function does not help.
@@ -441,7 +443,7 @@ def _of_cause(line: ProgramLine, function: str, process: ProcessFindings, causes
 
 def _of_wait(function: str) -> str:
     family = family_of(function)
-    if family is CallFamily.COPY:
+    if family is CallFamily.COPY and not _ON_GPUS.match(function):
         return _UPLOAD_REMEDY if "HtoD" in function else cause_of(WaitCause.OWN_WORK).remedy
     if family in (CallFamily.HOST_MEMORY, CallFamily.MODULE):
         return cause_of(WaitCause.GPU_WORK).by_family[family]
@@ -449,7 +451,8 @@ def _of_wait(function: str) -> str:
 
 
 def _of_call(function: str) -> str:
-    cause = cause_of_task(function_of(function).task_of(pageable=True))
+    task = function_of(function).task_of(pageable=True)
+    cause = None if _ON_GPUS.match(function) else cause_of_task(task)
     return _of_launches(function) if cause is None else cause_of(cause).remedy
 
 

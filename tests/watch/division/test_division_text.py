@@ -348,6 +348,10 @@ def test_start_up_and_end_are_a_paragraph_of_their_own() -> None:
     assert found is not None
     assert start_up_text(found, True) == "Start-up took 4.00 s, of it inside calls: loading 1.00 s."
     assert start_up_text(found.changed(start_up={}), True) == "Start-up took 4.00 s."
+    hardly = {Part.LOADING: 5 * SECOND // 100, Part.FREE: 970}
+    assert start_up_text(found.changed(start_up=hardly), True) == (
+        "Start-up took 4.00 s, of it inside calls: loading 50.0 ms."
+    )
     assert start_up_text(found.changed(start_up_ns=0), True) == ""
     assert start_up_text(found.changed(steady=False), True).startswith("There was no steady state: ")
     assert start_up_text(found.changed(steady=False), False).startswith("The start-up is not over")

@@ -911,6 +911,10 @@ def test_compiled_code_of_all_packages_is_one_place() -> None:
             Bound.LOADING,
             cause_of(WaitCause.MODULE).remedy,
         ),
+        (line(calls=LineTime(share=0.3, function=H2D)), Bound.SUBMISSION, "Use pinned memory for the copies"),
+        (line(calls=LineTime(share=0.3, function="cuMemcpyDtoDAsync_v2")), Bound.SUBMISSION, "Submit more work with"),
+        (line(waits=LineTime(share=0.4, function="cuMemcpyDtoD_v2")), Bound.WAIT, "Submit the next work before this"),
+        (line(waits=LineTime(share=0.4, function="cuMemcpyPeer")), Bound.WAIT, "Submit the next work before this"),
         (line(place=None), Bound.WAIT, ""),
     ],
 )
