@@ -223,10 +223,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
     compiler = max(sequence.lines, key=lambda line: line.compiles).compiler if sequence.lines else None
     if sequence.verdict in _COMPILING and compiler is not None and 2 * sequence.compiles >= 1 - sequence.gpu.share:
         clause = f"{compiler} compiles while the GPU waits"
-    task = sequence.tasks[0] if sequence.tasks else None
-    if sequence.verdict not in _OF_GPU and task is not None:
-        traits = task.task.traits
-        clause = traits.clause if task.cost >= traits.least * (1 - sequence.gpu.share) else clause
+    if sequence.verdict not in _OF_GPU and sequence.main_task is not None:
+        clause = sequence.main_task.traits.clause
     if sequence.verdict is Bound.GPU:
         clause = _gpu_clause(sequence)
     if sequence.verdict is Bound.TURNS:
@@ -410,7 +408,7 @@ def kernel_text(kernel: KernelTime, sequence: SequenceDivision, whole: bool = Fa
         words[-1] += f" in {three(kernel.waves)} waves" if kernel.waves >= 1 else f" {part}"
     if whole and kernel.threads:
         registers = f" with {kernel.registers} registers" if kernel.registers else ""
-        words.append(f"{kernel.threads} threads in each{registers}")
+        words.append(f"{plural(kernel.threads, 'thread')} in each{registers}")
     if kernel.local_bytes:
         size = size_text(kernel.local_bytes)
         words.append(f"at least {size} of local memory for each thread (spilled registers, arrays)")

@@ -44,6 +44,9 @@ _LEAST_RATE = 9.5
 # Smallest price (largest possible cost of waits, as a share of the time) that is printed as a figure. A smaller price
 # is printed as "less than 1 %". If a line mostly waits and has a smaller price, its remedy is about its GPU work.
 _LEAST_PRICE = 0.005
+# Smallest part of a line's cost that a task of a library must have for its remedy: _LEAST_OF_MAIN for the task that is
+# the reason of the verdict.
+_LEAST_OF_TASK, _LEAST_OF_MAIN = 0.5, 0.25
 # Remedy for time between calls.
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."
 # Remedy for time inside calls that submit work, such as launches.
@@ -277,7 +280,9 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
     if line.place is None or (line.cost.share < _LEAST_SHOWN and not count_alike(sequence)):
         return ""
     task = max(line.tasks, key=lambda each: line.tasks[each], default=None)
-    if task is not None and 2 * line.tasks[task] >= line.cost.share:
+    # What is seen of a task is a least.
+    least = _LEAST_OF_MAIN if task is not None and task is sequence.main_task else _LEAST_OF_TASK
+    if task is not None and line.tasks[task] >= least * line.cost.share:
         return f"{task.traits.clause} here: {task.traits.remedy}"
     for holding in sequence.holding:
         inside = line.calls.share > max(line.between.share, line.price)

@@ -1184,6 +1184,11 @@ def test_a_task_of_a_library_says_what_it_costs_and_what_helps() -> None:
     assert tasks_text(found.changed(tasks=(task.changed(cost=0.04),)), process) == ""
     line = next(each for each in found.lines if each.place == task.place)
     assert remedy_text(line, process, found).startswith("cuDNN searches for an algorithm here: keep the shapes")
+    # A part of the task that is the reason of the verdict is seen at the line.
+    hardly = line.changed(tasks={LibraryTask.CUDNN_SEARCH: 0.3 * line.cost.share})
+    assert remedy_text(hardly, process, found).startswith("cuDNN searches for an algorithm here: keep the shapes")
+    less = found.changed(tasks=(task.changed(cost=0.3),))
+    assert not remedy_text(hardly, process, less).startswith("cuDNN")
     assert verdict_text(found, process) == "MainThread is host-bound: cuDNN searches for an algorithm."
     assert "searches" not in verdict_text(found.changed(verdict=Bound.GPU), process)
-    assert "searches" not in verdict_text(found.changed(tasks=(task.changed(cost=0.3),)), process)
+    assert "searches" not in verdict_text(less, process)

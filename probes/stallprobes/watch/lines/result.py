@@ -195,6 +195,13 @@ class ProgramSequence(SequenceDivision, kw_only=True):
         return sum(line.compiles for line in self.lines)
 
     @property
+    def main_task(self) -> LibraryTask | None:
+        """The task of a library that takes most of its time without GPU work, so that it is the reason of a verdict."""
+        if not self.tasks or self.tasks[0].cost < self.tasks[0].task.traits.least * (1 - self.gpu.share):
+            return None
+        return self.tasks[0].task
+
+    @property
     def blamed(self) -> RankWait | None:
         """The rank that slows it down most; None without one."""
         return None if self.ranks is None else self.ranks.blamed
