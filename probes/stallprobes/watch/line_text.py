@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, family_of, function_of
-from stallprobes.units import duration_ns, plural
+from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch import division_text
 from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
@@ -188,7 +188,7 @@ def wait_text(wait: WaitPlace, process: ProcessFindings, sequence: ProgramSequen
     where = _where(wait.place, wait.thread, process)
     named = wait.inner is not None and wait.place != PACKAGES and not _is_line(wait.inner, wait.place)
     inner = f", in {frame_text(wait.inner)}" if wait.inner is not None and named else ""
-    rate = f"{wait.per_second:.0f}" if wait.per_second >= _LEAST_RATE else f"{wait.per_second:.1f}"
+    rate = format_count(round(wait.per_second)) if wait.per_second >= _LEAST_RATE else f"{wait.per_second:.1f}"
     # A run of queries is one wait.
     call, by = ("wait", "by") if family_of(wait.function) is CallFamily.QUERY else ("call", "of")
     calls = f"about {rate} {call}{'' if rate == '1' else 's'} {by} {wait.function} a second"
