@@ -244,7 +244,7 @@ def pytest_collection_finish() -> None:
     """Keep the imported modules and the collected tests out of every garbage collection, and collect less often."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 5, 5)
+    gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 
