@@ -28,7 +28,7 @@ LONGEST_NS = SAMPLE_NS * 3 // 2
 DEFERRED_NS = 65 * SAMPLE_NS
 # One of so many runs has samples of nearly all its time between calls, also on a busy machine.
 MOST_RUNS = 8
-# Numbers of steps of programs that run until their samples have what is looked for: on a busy machine few gaps have any.
+# Numbers of steps of a program, the next one where samples lack what is looked for, as on a busy machine.
 DOUBLED = ("50", "100", "200", "400", "800", "1600", "3200")
 
 
