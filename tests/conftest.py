@@ -34,6 +34,8 @@ TESTS = Path(__file__).parent
 PROBES = TESTS.parent / "probes"
 # Folders of tests that mostly wait, in the order in which they run.
 WAITING = {name: number for number, name in enumerate(("screen", "watch", "engine", "cli", "browser"))}
+# Modules of tests that fork the process of pytest: 5 ms each time at first, 40 ms once it has grown to 700 MB.
+FORKING = ("unit/files/test_atomic.py", "watch/attaching/test_attaching_trust.py")
 # Folders whose tests are marked ``quick``: they compute, and start, compile and wait for little.
 QUICK = ("unit", "watch/attribution", "watch/causes", "watch/division")
 # Folders and modules of these whose tests are not: each module takes 3 s or more of a processor, or starts processes.
@@ -153,11 +155,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def is_quick(module: Path) -> bool:
     """True if the tests of ``module`` are marked ``quick``."""
+    return _is_below(module, QUICK) and not _is_below(module, NOT_QUICK)
 
-    def is_below(places: Iterable[str]) -> bool:
-        return any(module == TESTS / place or TESTS / place in module.parents for place in places)
 
-    return is_below(QUICK) and not is_below(NOT_QUICK)
+def _is_below(module: Path, places: Iterable[str]) -> bool:
+    """Whether a module is one of ``places`` or in a folder of them."""
+    return any(module == TESTS / place or TESTS / place in module.parents for place in places)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -182,7 +185,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _places(items: list[pytest.Item]) -> dict[pytest.Item, float]:
-    """The place of each test in the whole run, 0 to 1, one for all tests of a module.
+    """The place of each test in the whole run, 0 to 1, one for all tests of a module; 0 for those that fork.
 
     Modules that wait for programs and screens are spread evenly between those that compute: side by side they would
     leave the processors idle. The folders whose modules take longest come first, so that no process ends late.
@@ -191,6 +194,7 @@ def _places(items: list[pytest.Item]) -> dict[pytest.Item, float]:
     waiting = sorted((path for path in folders if folders[path] in WAITING), key=lambda path: WAITING[folders[path]])
     computing = [path for path in folders if folders[path] not in WAITING]
     place = {path: (n + 0.5) / len(group) for group in (waiting, computing) for n, path in enumerate(group)}
+    place |= {path: 0.0 for path in folders if _is_below(path, FORKING)}
     return {item: place[item.path] for item in items}
 
 

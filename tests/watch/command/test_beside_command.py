@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from factories.documents import validate
+from factories.forked_processes import ForkedProcess
 from factories.processes import children, engines, has_ended, wait_for_end
 from factories.shared_folder import shared_folder
 from factories.waiting import LIMIT_S, wait_until
@@ -50,7 +51,7 @@ def program(programs: Programs, tmp_path: Path) -> Iterator[subprocess.Popen[str
 def watch(programs: Programs, folder: Path, pid: int, *arguments: str) -> subprocess.Popen[str]:
     free = str(folder / "free")
     line = ["factories.simulated_aggressors", free, "watch", "--pid", str(pid), "--headless", *arguments]
-    return subprocess.Popen(
+    return ForkedProcess(
         [sys.executable, "-m", *line],
         env=programs._environment(),
         stdin=subprocess.DEVNULL,
