@@ -35,9 +35,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 
 @pytest.fixture
 def program(programs: Programs, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A program whose steps take 3 ms, in its steady part."""
+    """A program whose steps take 6 ms, in its steady part."""
     text = tmp_path / "steps.txt"
-    text.write_text(Schedule("steps", (main(launch(2500.0), op("sync"), op("step")),), seconds=SECONDS).text)
+    text.write_text(Schedule("steps", (main(launch(5500.0), op("sync"), op("step")),), seconds=SECONDS).text)
     line = [str(programs.folder / "program"), str(text), str(tmp_path / "steps.trace")]
     with subprocess.Popen(line, env=programs._environment(), stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
