@@ -215,7 +215,7 @@ def settings_of(folder: Path, runtime: Path) -> dict[str, str]:
 # shows on a machine that does nothing else.
 WATCHED = [
     *(schedule(seed, gpus=2) for seed in range(0, 2 * len(SHAPES), 2)),
-    *(schedule(seed, gpus=1) for seed in range(1, 90, 8)),
+    *(schedule(seed, gpus=1) for seed in range(1, 136, 8)),
 ]
 GROUPS = 4
 
