@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from factories.call_tables import call_table
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.instants import (
     KERNEL,
@@ -16,7 +17,6 @@ from stallprobes.watch.division.instants import (
     Operations,
     SequenceTimes,
     Spans,
-    ThreadCalls,
     instants_of,
 )
 from stallprobes.watch.division.short_gains import (
@@ -34,9 +34,7 @@ def steps(count: int, slow: int) -> SequenceTimes:
     begins = [STEP * number + slow * (number // 8) for number in range(count)]
     starts = int64s(begins)
     ones = np.ones(count, dtype=np.int64)
-    calls = ThreadCalls(
-        spans=Spans(starts, starts + WORKS), kinds=ones * int(CallKind.WAITS), contexts=ones, holds=ones * 0
-    )
+    calls = call_table(starts, starts + WORKS, CallKind.WAITS)
     work = Operations(
         starts=starts, ends=starts + WORKS, kinds=ones * KERNEL, engine=ones > 0, returned=starts, threads=ones,
         streams=ones,
@@ -77,7 +75,7 @@ def launches(count: int, slow: int) -> SequenceTimes:
     ``slow``."""
     times = steps(count, 0)
     starts = times.work.starts + slow * (np.arange(count) // 4000)
-    calls = replace(times.threads[1], spans=Spans(starts, starts + 10), kinds=times.threads[1].kinds * 0)
+    calls = call_table(starts, starts + 10)
     return replace(
         times, threads={1: calls}, work=replace(times.work, starts=starts, ends=starts + 60, returned=starts)
     )
@@ -101,10 +99,8 @@ def of_launches(times: SequenceTimes, until: int) -> int:
 
 def replaced_waits(times: SequenceTimes) -> SequenceTimes:
     """``times`` whose calls wait for their kernels."""
-    calls = times.threads[1]
-    spans = Spans(calls.spans.begins, calls.spans.begins + STEP)
-    kinds = np.ones(len(calls.kinds), dtype=np.int64) * int(CallKind.WAITS)
-    return replace(times, threads={1: replace(calls, spans=spans, kinds=kinds)})
+    begins = times.threads[1].begins
+    return replace(times, threads={1: call_table(begins, begins + STEP, CallKind.WAITS)})
 
 
 def test_all_of_the_time_is_in_a_group() -> None:
@@ -136,10 +132,9 @@ def frees(count: int, waits: bool = True, loads: bool = False, unit: int = 1) ->
     work = [(unit * begin, unit * end, unit * returned) for begin, end, returned in work]
     begins, ends, kinds = (int64s(column) for column in zip(*calls, strict=True))
     starts, finishes, returned = (int64s(column) for column in zip(*work, strict=True))
-    ones = np.ones(len(calls), dtype=np.int64)
     of_work = np.ones(len(work), dtype=np.int64)
     return SequenceTimes(
-        threads={1: ThreadCalls(spans=Spans(begins, ends), kinds=kinds, contexts=ones, holds=ones * 0)},
+        threads={1: call_table(begins, ends, kinds)},
         work=Operations(
             starts=starts, ends=finishes, kinds=of_work * KERNEL, engine=of_work > 0, returned=returned,
             threads=of_work, streams=of_work,

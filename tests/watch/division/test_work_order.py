@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from factories.call_tables import call_table
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.instants import (
     COPY,
@@ -14,7 +15,6 @@ from stallprobes.watch.division.instants import (
     Operations,
     SequenceTimes,
     Spans,
-    ThreadCalls,
     instants_of,
 )
 from stallprobes.watch.division.short_gains import SubmittedOrder, saved_without_frees
@@ -127,9 +127,7 @@ def test_a_replay_is_as_long_as_one_operation_after_the_other() -> None:
 def times(made: Operations, *calls: tuple[float, float, CallKind]) -> SequenceTimes:
     """Times of one thread: its calls' begins and ends (ms), and their kinds."""
     begins, ends, kinds = zip(*calls, strict=True)
-    ones = np.ones(len(calls), dtype=np.int64)
-    spans = Spans(int64s(np.array(begins) * MS), int64s(np.array(ends) * MS))
-    thread = ThreadCalls(spans=spans, kinds=int64s(kinds), contexts=ones, holds=ones * 0)
+    thread = call_table(int64s(np.array(begins) * MS), int64s(np.array(ends) * MS), kinds)
     return SequenceTimes(threads={1: thread}, work=made, recorded=Spans(int64s([0]), int64s([2**62])))
 
 

@@ -23,34 +23,31 @@ from stallprobes.watch.division.instants import (
     COPY,
     LIMITS,
     NO_CALLS,
-    NO_HOLDING,
     NO_SPANS,
+    Calls,
     CoveredTime,
     Flags,
-    Holding,
     Limits,
     Operations,
     SequenceTimes,
     Spans,
-    ThreadCalls,
     united,
 )
 from stallprobes.watch.division.outside_waits import NO_WAITS, OUTSIDE, OUTSIDE_NAME, OutsideWaits
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division.pending import (
-    CALL,
     LOADING,
     OPERATION,
     SubmittedCalls,
     by_thread,
     calls_in_flight,
-    calls_of,
     column,
     communicate,
     divided_records,
     later_end,
     neighbours_of,
     operations_of,
+    outermost_calls,
     reaching,
     streams_of,
     threads_of,
@@ -122,7 +119,7 @@ class _Beside(NamedTuple):
     starts: Int64s
     ends: Int64s
     owners: Int64s
-    calls: Holding
+    calls: Calls
     elsewhere: tuple[Spans, Spans]
 
     def work(self, begin_ns: int, end_ns: int) -> Spans:
@@ -148,10 +145,9 @@ class _Beside(NamedTuple):
         kernels, work = self.elsewhere
         return kernels.within(begin_ns, end_ns), work.within(begin_ns, end_ns)
 
-    def holding(self, begin_ns: int, end_ns: int) -> Holding:
+    def holding(self, begin_ns: int, end_ns: int) -> Calls:
         """Calls between two times for which other threads may wait."""
-        reaching_in = (self.calls.ends >= begin_ns) & (self.calls.begins < end_ns)
-        return Holding(*(each.compress(reaching_in) for each in self.calls))
+        return self.calls.where((self.calls.ends >= begin_ns) & (self.calls.begins < end_ns))
 
 
 class _Batches:
@@ -207,7 +203,7 @@ class ProcessDivider:
         # New rows, which begin after the last slice (DRIVER_CALL, and records); kept rows of the slices before.
         self._new_calls: list[Rows] = []
         self._new_records: list[NDArray[Any]] = []
-        self._calls: Rows = np.zeros(0, CALL)
+        self._calls = NO_CALLS
         self._operations: Rows = np.zeros(0, OPERATION)
         self._overheads: NDArray[Any] = np.zeros(0, _RECORD)
         # How long (ns) calls take that find room in the queue, by the numbers of their functions.
@@ -311,7 +307,7 @@ class ProcessDivider:
         if process.state is ProcessState.YIELDED:
             # Nothing is recorded from then on.
             ended = self._ended = True
-            ends = [self._calls["end"], self._operations["end"]]
+            ends = [self._calls.ends, self._operations["end"]]
             ends += [rows["returned_ns"] for rows in self._new_calls]
             ends += [rows["end"] for rows in self._new_records]
             until = max(self._done_ns, *(int(times.max(initial=0)) for times in ends))
@@ -383,10 +379,10 @@ class ProcessDivider:
     ) -> None:
         if start_up.is_settled(self._done_ns):
             return
-        outermost = calls_of(calls.rows, calls.functions)
-        start_up.note_calls(outermost["begin"], outermost["end"], outermost["kind"])
-        launching = by_number(calls.functions, _launches)[outermost["function"]] != 0
-        seconds = distinct((outermost["end"].compress(launching) - start_up.began_ns) // SECOND_NS)
+        outermost, _ = outermost_calls(calls.rows, calls.functions)
+        start_up.note_calls(outermost.begins, outermost.ends, outermost.kinds)
+        launching = by_number(calls.functions, _launches)[outermost.functions] != 0
+        seconds = distinct((outermost.ends.compress(launching) - start_up.began_ns) // SECOND_NS)
         times = start_up.began_ns + seconds * SECOND_NS
         start_up.note_launches(times, times)
         start_up.note_launches(*unfollowed(process))
@@ -444,7 +440,7 @@ class ProcessDivider:
         calls, operations, overheads = self._calls, self._operations, self._overheads
         # What begins later belongs to the next slice.
         begun = operations[: np.searchsorted(operations["start"], until, "right")]
-        every = joined(CALL, (rows_where(calls, calls["begin"] < until), flying))
+        every = Calls.joined((calls.where(calls.begins < until), flying))
         every = with_overheads(every, overheads, self._usual)
         with_copies_that_block(every, operations, self._limits)
         self._submitted.note_callers(begun)
@@ -464,7 +460,7 @@ class ProcessDivider:
         spans = self._recorded(process, begun, every)
         leaders, devices = self._leaders_of(begun), column(begun, "device")
         work = [column(begun, name) for name in ("start", "end", "thread")]
-        holding, holders = _holding(threads)
+        holding = Calls.joined([NO_CALLS, *(made.where(made.holds > 0) for made in threads.values())])
         for leader, device in self._keys(leaders, devices):
             mine, on_device = (leaders == leader) & (devices == device), devices == device
             apart = (leaders == leader) & ~on_device
@@ -483,7 +479,7 @@ class ProcessDivider:
                     beside_starts,
                     beside_ends,
                     owners,
-                    Holding(*(each.compress(~np.isin(holders, list(own))) for each in holding)),
+                    holding.where(~np.isin(holding.threads, list(own))),
                     (_united(work, kernels), _united(work, apart)),
                 ),
             )
@@ -509,10 +505,10 @@ class ProcessDivider:
         # Few rows that began before the slice are new.
         if partly := begin < until and chosen != [(begin, until)]:
             calls.choose(chosen, begin)
-        outermost = calls_of(joined(DRIVER_CALL, calls.taken()), self._functions)
+        outermost, _ = outermost_calls(joined(DRIVER_CALL, calls.taken()), self._functions)
         if partly:
             # Other work shows the begin of the first gap, the end of the last gap, and whether a copy blocked.
-            copies = outermost["correlation"][outermost["kind"] == int(CallKind.COPIES)]
+            copies = outermost.correlations[outermost.kinds == int(CallKind.COPIES)]
             records.choose(
                 chosen,
                 begin,
@@ -522,13 +518,13 @@ class ProcessDivider:
                 ),
             )
         taken = joined(_RECORD, records.taken())
-        self._calls = joined(CALL, (self._calls, outermost))
+        self._calls = Calls.joined((self._calls, outermost))
         operations = (self._operations, operations_of(taken, self._communication))
         self._operations = _in_order_of_starts(joined(OPERATION, operations))
         overheads = rows_where(taken, taken["kind"] == int(RecordKind.OVERHEAD))
         self._overheads = joined(_RECORD, (self._overheads, overheads))
 
-    def _recorded(self, process: WatchedProcess, begun: Rows, calls: Rows) -> Spans:
+    def _recorded(self, process: WatchedProcess, begun: Rows, calls: Calls) -> Spans:
         """The times in which all work is recorded, by the operations that have ``begun``.
 
         Where the recording began while the program ran, they begin once nothing runs that was submitted before.
@@ -541,15 +537,14 @@ class ProcessDivider:
                 self._settled_ns = start if process.late and start - int(own["returned"][0]) > _QUEUED_NS else 0
         settled_ns = self._settled_ns
         if settled_ns is None:
-            settled_ns = FOREVER if process.late and (calls["kind"] == int(CallKind.SUBMITS)).any() else 0
+            settled_ns = FOREVER if process.late and (calls.kinds == int(CallKind.SUBMITS)).any() else 0
         return spans.within(settled_ns, FOREVER)
 
-    def _note_flying(self, operations: Rows, flying: Rows) -> None:
+    def _note_flying(self, operations: Rows, flying: Calls) -> None:
         """Note the threads of operations whose calls have not returned."""
         if len(flying) and (operations["returned"] < 0).any():
             submitted = SubmittedCalls()
-            correlations, begins, ends = (column(flying, name) for name in ("correlation", "begin", "end"))
-            submitted.add(correlations, begins, ends, column(flying, "thread"))
+            submitted.add(flying.correlations, flying.begins, flying.ends, flying.threads)
             submitted.note_callers(operations)
 
     def _leaders_of(self, operations: Rows) -> Int64s:
@@ -581,10 +576,10 @@ class ProcessDivider:
         self._sequences = {key: self._sequences[key] for key in busiest[:MOST_SEQUENCES]}
         return list(dict.fromkeys([*self._sequences, *new]))
 
-    def _begin_sequence(self, leader: int, device: int, own: Mapping[int, ThreadCalls], begin: int) -> None:
+    def _begin_sequence(self, leader: int, device: int, own: Mapping[int, Calls], begin: int) -> None:
         assert self._start_up is not None
         if (leader, device) not in self._sequences:
-            first = min((int(made.spans.begins[0]) for made in own.values() if len(made.spans.begins)), default=begin)
+            first = min((int(made.begins[0]) for made in own.values() if len(made)), default=begin)
             first = max(first, begin)
             origin = self._start_up.began_ns
             self._sequences[leader, device] = SequenceSums(origin, first)
@@ -592,7 +587,7 @@ class ProcessDivider:
     def _add(
         self,
         key: tuple[int, int],
-        own: Mapping[int, ThreadCalls],
+        own: Mapping[int, Calls],
         rows: Rows,
         until: int,
         spans: Spans,
@@ -665,22 +660,22 @@ class ProcessDivider:
         last = max(int(before.max(initial=0)), sequence.last_end.at_ns, sequence.began_ns, int(spans.begins[place]))
         return until if last >= until or until - last > MAX_OPEN_GAP_NS else max(last, sequence.done_ns)
 
-    def _keep(self, calls: Rows, operations: Rows, overheads: NDArray[Any]) -> None:
+    def _keep(self, calls: Calls, operations: Rows, overheads: NDArray[Any]) -> None:
         """Keep what a later slice needs."""
         oldest = FOREVER if self._ended else max(self.done_ns, self._done_ns - KEPT_NS)
         # The end of its work shows whether a copy blocked that reaches over the border.
         before = self._limits.blocked_ns
-        kept, kept_operations = calls["end"] >= oldest, operations["end"] > oldest - before
+        kept, kept_operations = calls.ends >= oldest, operations["end"] > oldest - before
         # A sequence whose gap has been open for longer needs its own calls alone.
         for sequence in self._sequences.values() if not self._ended else ():
             if sequence.done_ns < oldest:
-                own = np.isin(calls["thread"], list(sequence.threads)) & (calls["end"] >= sequence.done_ns)
+                own = np.isin(calls.threads, list(sequence.threads)) & (calls.ends >= sequence.done_ns)
                 mine = np.isin(operations["thread"], list(sequence.threads))
                 kept, kept_operations = (
                     kept | own,
                     kept_operations | (mine & (operations["end"] > sequence.done_ns - before)),
                 )
-        self._calls, self._operations = rows_where(calls, kept), rows_where(operations, kept_operations)
+        self._calls, self._operations = calls.where(kept), rows_where(operations, kept_operations)
         self._overheads = rows_where(overheads, int64s(overheads["end"]) > oldest)
         self._time.drop_before(self.done_ns)
         self._lost = self._lost.ending_after(min(oldest, self.done_ns))
@@ -756,17 +751,17 @@ def _in_order(sequences: Mapping[tuple[int, int], SequenceSums]) -> list[tuple[i
     return ordered
 
 
-def _not_among(flying: Rows, calls: Rows, new_calls: Iterable[Rows]) -> Rows:
-    """Calls in flight of a reading that had not returned later: neither ``calls`` (CALL) nor ``new_calls``
-    (DRIVER_CALL) contain them."""
+def _not_among(flying: Calls, calls: Calls, new_calls: Iterable[Rows]) -> Calls:
+    """Calls in flight of a reading that had not returned later: neither ``calls`` nor ``new_calls`` (DRIVER_CALL)
+    contain them."""
     if not len(flying):
         return flying
     returned: set[tuple[int, int]] = set()
-    for ids, began in [(calls["thread"], calls["begin"]), *((threads_of(new), new["began_ns"]) for new in new_calls)]:
-        some = np.isin(began, flying["begin"])
+    for ids, began in [(calls.threads, calls.begins), *((threads_of(new), new["began_ns"]) for new in new_calls)]:
+        some = np.isin(began, flying.begins)
         returned.update(zip(ids[some].tolist(), began[some].tolist(), strict=True))
-    keys = zip(flying["thread"].tolist(), flying["begin"].tolist(), strict=True)
-    return flying[[key not in returned for key in keys]]
+    keys = zip(flying.threads.tolist(), flying.begins.tolist(), strict=True)
+    return flying.where(np.array([key not in returned for key in keys]))
 
 
 def _in_order_of_starts(operations: Rows) -> Rows:
@@ -780,17 +775,6 @@ def _in_order_of_starts(operations: Rows) -> Rows:
     some = order[together]
     order[together] = some[np.lexsort((operations["correlation"][some], starts[some]))]
     return rows_at(operations, order)
-
-
-def _holding(threads: Mapping[int, ThreadCalls]) -> tuple[Holding, Int64s]:
-    """The calls of all threads for which others may wait, and the thread of each."""
-    tables, owners = [NO_HOLDING], [NONE]
-    for thread, calls in threads.items():
-        chosen = (calls.holds > 0).nonzero()[0]
-        if len(chosen):
-            tables.append(Holding(*(each[chosen] for each in (*calls.spans, calls.holds, calls.contexts))))
-            owners.append(np.full(len(chosen), thread, np.int64))
-    return Holding(*map(np.concatenate, zip(*tables, strict=True))), np.concatenate(owners)
 
 
 def _late(rows: Rows, begin_ns: int) -> tuple[Int64s, Int64s]:
@@ -817,8 +801,7 @@ def _work_of(rows: Rows) -> Operations:
     )
 
 
-def _inside(calls: ThreadCalls, begin_ns: int, end_ns: int) -> int:
+def _inside(calls: Calls, begin_ns: int, end_ns: int) -> int:
     """The time (ns) that a thread spends inside calls that submit work or wait for it."""
-    chosen = calls.kinds <= int(CallKind.COPIES)
-    spans = Spans(calls.spans.begins[chosen], calls.spans.ends[chosen]).within(begin_ns, end_ns)
+    spans = calls.where(calls.kinds <= int(CallKind.COPIES)).spans.within(begin_ns, end_ns)
     return int((spans.ends - spans.begins).sum())

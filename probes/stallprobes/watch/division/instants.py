@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.driver_calls import CallKind
+from stallprobes.watch.columns import Columns
 from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, expanded, int64s, running_maximum
@@ -218,22 +219,48 @@ def united(spans: Iterable[Spans]) -> Spans:
     )
 
 
-class Holding(NamedTuple):
-    """Calls that may hold up others: int64[n] each, times in ns; ``holds`` are HostTasks."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Calls(Columns):
+    """Calls of one thread or of several: int64[n] each, times in ns.
+
+    ``functions`` are the numbers of functions, -1 where that is not known; ``kinds`` are CallKinds. ``holds`` is the
+    driver's task on the host (HostTask) for whose end calls of other threads may wait.
+    """
 
     begins: Int64s
     ends: Int64s
-    holds: Int64s
+    threads: Int64s
     contexts: Int64s
+    correlations: Int64s
+    functions: Int64s
+    kinds: Int64s
+    holds: Int64s
 
-    def up(self, context: int) -> Spans:
+    @property
+    def spans(self) -> Spans:
+        """When they run. In order and without overlap for calls of one thread."""
+        return Spans(self.begins, self.ends)
+
+    @property
+    def lengths(self) -> Int64s:
+        """Duration of each call (ns)."""
+        return self.ends - self.begins
+
+    def during(self, begin_ns: int, end_ns: int) -> Calls:
+        """The calls of one thread that reach into a time or return when it begins, not cut."""
+        first = int(self.ends.searchsorted(begin_ns, "left"))
+        return self.at(slice(first, int(self.begins.searchsorted(end_ns, "left"))))
+
+    def held_up(self, context: int) -> Spans:
         """When they may hold up calls of a context."""
         chosen = may_hold_up(self.holds, self.contexts, context)
         return Spans.united(self.begins[chosen], self.ends[chosen])
 
 
-# Empty table: no calls that may hold up calls of other threads.
-NO_HOLDING = Holding(NONE, NONE, NONE, NONE)
+# Calls of a thread that has made none.
+NO_CALLS = Calls(
+    begins=NONE, ends=NONE, threads=NONE, contexts=NONE, correlations=NONE, functions=NONE, kinds=NONE, holds=NONE
+)
 
 
 class CoveredTime:
@@ -266,37 +293,6 @@ class CoveredTime:
             return np.zeros(len(times), dtype=np.int64)
         inside = np.minimum(times, ends[places]) - begins[places]
         return np.where(places >= 0, self._sums[np.maximum(places, 0)] + inside, 0)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ThreadCalls:
-    """The calls of one thread in order, without overlap: int64[n] each; ``kinds`` are CallKinds, ``holds`` HostTasks.
-
-    ``functions`` are numbers of functions, without a value where nobody asks for them.
-    """
-
-    spans: Spans
-    kinds: Int64s
-    contexts: Int64s
-    holds: Int64s
-    functions: Int64s = field(default_factory=lambda: NONE)
-
-    def during(self, begin_ns: int, end_ns: int) -> ThreadCalls:
-        """The calls that reach into a time or return when it begins, not cut."""
-        first = int(self.spans.ends.searchsorted(begin_ns, "left"))
-        chosen = slice(first, int(self.spans.begins.searchsorted(end_ns, "left")))
-        spans = Spans(self.spans.begins[chosen], self.spans.ends[chosen])
-        return ThreadCalls(
-            spans=spans,
-            kinds=self.kinds[chosen],
-            contexts=self.contexts[chosen],
-            holds=self.holds[chosen],
-            functions=self.functions[chosen],
-        )
-
-
-# Calls of a thread that has made none.
-NO_CALLS = ThreadCalls(spans=NO_SPANS, kinds=NONE, contexts=NONE, holds=NONE)
 
 
 class LastEnd(NamedTuple):
@@ -381,12 +377,12 @@ class SequenceTimes:
     - ``ended``: no operation follows the last one, else that is not known.
     """
 
-    threads: Mapping[int, ThreadCalls]
+    threads: Mapping[int, Calls]
     work: Operations
     recorded: Spans
     other_work: Spans = NO_SPANS
     others: Callable[[], Mapping[int, Spans]] = dict
-    holding: Holding = NO_HOLDING
+    holding: Calls = NO_CALLS
     elsewhere: tuple[Spans, Spans] = (NO_SPANS, NO_SPANS)
     away: Spans = NO_SPANS
     lost: Spans = NO_SPANS
@@ -425,12 +421,10 @@ class _CallTable(NamedTuple):
 
     @classmethod
     def of(cls, times: SequenceTimes) -> _CallTable:
-        threads = times.threads.values()
-        begins = np.concatenate([*(calls.spans.begins for calls in threads), [0]])
-        ends = np.concatenate([*(calls.spans.ends for calls in threads), [0]])
-        kinds = np.concatenate([*(calls.kinds for calls in threads), [-1]]).astype(np.int8)
+        calls = Calls.joined(times.threads.values())
+        begins, ends, contexts = (np.append(column, 0) for column in (calls.begins, calls.ends, calls.contexts))
+        owners, kinds = np.append(calls.threads, -1), np.append(calls.kinds, -1).astype(np.int8)
         long = (kinds == int(CallKind.SUBMITS)) & (ends - begins >= times.limits.blocked_ns)
-        owners = np.repeat(int64s([*times.threads, -1]), [*(len(calls.kinds) for calls in threads), 1])
         long |= kinds == int(CallKind.QUEUES)
         late = ALLOCATES_BY_KIND[kinds]
         if late.any():
@@ -444,9 +438,8 @@ class _CallTable(NamedTuple):
             launches = np.cumsum(submits)
             soon = between < np.where(launches[following] > launches, MOST_BEHIND * own, own)
             late &= np.isin(kinds[following], _WAITS) & (owners[following] == owners) & soon
-        contexts = np.concatenate([*(calls.contexts for calls in threads), [0]])
-        blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
-        holding = {context: times.holding.up(context) for context in blocked}
+        blocked = distinct(contexts[long]).tolist() if len(times.holding) else ()
+        holding = {context: times.holding.held_up(context) for context in blocked}
         started = _started(times.work, ends, owners, kinds == int(CallKind.COPIES))
         return cls(begins, ends, kinds, long, late, started, owners, contexts, holding)
 
@@ -467,7 +460,7 @@ class _CallTable(NamedTuple):
         for row, calls in enumerate(times.threads.values()):
             places, inside = calls.spans.located(at)
             rows[row] = (places + (first - none)) * inside + none
-            first += len(calls.kinds)
+            first += len(calls)
         return rows
 
 
@@ -603,7 +596,7 @@ def _elementary(
     edges = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end.at_ns + limits.wake_up_ns])]
     edges += [side for union in (*(working if len(working) > 1 else ()), *of_copies) for side in union]
     edges += [side for span in (times.recorded, times.away, times.lost, *times.elsewhere) for side in span]
-    edges += [side for thread in times.threads.values() for side in thread.spans]
+    edges += [side for own in times.threads.values() for side in own.spans]
     edges += [blocking.inside(whole.ends + limits.wake_up_ns), calls.started[copying]]
     edges += [waits.inside(side) for side in times.other_work]
     if calls.holding:

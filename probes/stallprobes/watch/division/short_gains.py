@@ -21,12 +21,11 @@ from stallprobes.watch.division.instants import (
     COPY,
     LATE_FREES,
     WAITING,
+    Calls,
     Flags,
     Instants,
     Operations,
     SequenceTimes,
-    Spans,
-    ThreadCalls,
 )
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
 from stallprobes.watch.division.work_order import WorkOrder
@@ -310,16 +309,14 @@ def _works(instants: Instants) -> Flags:
     return works
 
 
-def _loads(least_ns: int, calls: ThreadCalls) -> Int64s:
+def _loads(least_ns: int, calls: Calls) -> Int64s:
     """When the calls began that loaded device code for at least ``least_ns``."""
-    begins, ends = calls.spans
-    chosen: Flags = (calls.kinds == int(CallKind.LOADS)) & (ends - begins >= least_ns)
-    return int64s(begins[chosen])
+    return calls.where((calls.kinds == int(CallKind.LOADS)) & (calls.lengths >= least_ns)).begins
 
 
 def _returned(times: SequenceTimes, kinds: Flags) -> Int64s:
     """When the calls of some kinds returned, in order."""
-    returned = np.concatenate([NONE, *(calls.spans.ends[kinds[calls.kinds]] for calls in times.threads.values())])
+    returned = np.concatenate([NONE, *(calls.ends[kinds[calls.kinds]] for calls in times.threads.values())])
     if len(times.threads) > 1:
         returned.sort(kind="stable")
     return returned
@@ -346,10 +343,9 @@ def _inside(times: SequenceTimes, instants: Instants, kinds: Flags) -> Flags:
     """Flags of the instants inside a call of some kinds."""
     inside = np.zeros(len(instants.begins), dtype=np.bool_)
     for calls in times.threads.values():
-        chosen = kinds[calls.kinds]
-        if chosen.any():
-            spans = Spans(calls.spans.begins[chosen], calls.spans.ends[chosen])
-            inside |= spans.contain_ascending(instants.begins)
+        chosen = calls.where(kinds[calls.kinds])
+        if len(chosen):
+            inside |= chosen.spans.contain_ascending(instants.begins)
     return inside
 
 

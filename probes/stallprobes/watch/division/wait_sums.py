@@ -37,12 +37,12 @@ class WaitSums:
         waits = [(NONE, NONE, NONE)]
         for calls in times.threads.values():
             places = np.flatnonzero(_WAITING[calls.kinds])
-            returned = calls.spans.ends[places]
+            returned = calls.ends[places]
             # At its end, a slice may leave a gap open.
             chosen = (returned >= begin_ns) & ((returned < end_ns) | ((returned == end_ns) & times.ended))
-            if chosen.any() and len(calls.functions):
+            if chosen.any():
                 places = places[chosen & times.recorded.contain(returned)]
-                waits.append((calls.spans.begins[places], calls.spans.ends[places], calls.functions[places]))
+                waits.append((calls.begins[places], calls.ends[places], calls.functions[places]))
         begins, ends, functions = map(np.concatenate, zip(*waits, strict=True))
         durations, weights = ends - begins, _weights(times, begins, ends, end_ns)
         for function in distinct(functions).tolist():

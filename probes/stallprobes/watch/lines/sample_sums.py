@@ -13,12 +13,12 @@ from stallprobes.native.layouts.watch_file import SampledTime, TimeSample
 from stallprobes.records.rows import Rows, joined
 from stallprobes.watch.division.binned_sums import Times
 from stallprobes.watch.division.divider import ProcessDivider
-from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Spans
+from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Calls, Spans
 from stallprobes.watch.division.start_up import SECOND_NS, periods_in, times_of
 from stallprobes.watch.intervals import FOREVER, Int64s, int64s, numbered
 from stallprobes.watch.lines.call_times import BETWEEN, NOTHING_IN_FLIGHT, CallLog
 from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp
-from stallprobes.watch.lines.logged_calls import WAITING, LoggedCalls, Reading, is_waiting
+from stallprobes.watch.lines.logged_calls import WAITING, Reading, is_waiting
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
@@ -181,7 +181,7 @@ class SampleSums:
             self._note_holders(reading.samples)
             self._add_samples(reading.samples, reading.calls)
 
-    def _note_entered(self, samples: Mapping[int, Rows], calls: LoggedCalls) -> None:
+    def _note_entered(self, samples: Mapping[int, Rows], calls: Calls) -> None:
         if len(samples) < 2 and not (calls.threads[1:] != calls.threads[:-1]).any():
             return
         for thread, rows in samples.items():
@@ -211,7 +211,7 @@ class SampleSums:
                 for holder, stack, ns in zip(*columns, strict=True):
                     sums[holder, stack] += ns
 
-    def _add_samples(self, samples: Mapping[int, Rows], calls: LoggedCalls) -> None:
+    def _add_samples(self, samples: Mapping[int, Rows], calls: Calls) -> None:
         counts = [len(mine) for mine in samples.values()]
         ends = zip(samples, counts, np.cumsum(counts).tolist(), strict=True)
         parts = [(thread, slice(end - count, end)) for thread, count, end in ends]
