@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from factories.call_tables import call_table
+from factories.call_tables import call_table, operation_table
 from factories.divided_instants import FLAGS, divided_one_by_one, totals
 from stallprobes.native.layouts.driver_calls import CallKind, HostTask
 from stallprobes.watch.division.instants import (
@@ -82,15 +82,7 @@ def operations(draw: st.DrawFn, threads: dict[int, Calls]) -> Operations:
             )
     columns = int64s(sorted(rows, key=lambda row: row[0])).reshape(-1, 7).T
     starts, ends, kinds, engine, returned_, threads_, streams = (np.ascontiguousarray(column) for column in columns)
-    return Operations(
-        starts=starts,
-        ends=ends,
-        kinds=kinds,
-        engine=engine.astype(np.bool_),
-        returned=returned_,
-        threads=threads_,
-        streams=streams,
-    )
+    return operation_table(starts, ends, kinds, engine=engine, returned=returned_, threads=threads_, streams=streams)
 
 
 @st.composite

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from factories.call_tables import call_table
+from factories.call_tables import call_table, operation_table
 from factories.divided_calls import FUNCTIONS, INSTANTIATE, POOL_ALLOC, UNIT, Call, readings
 from factories.divided_instants import FLAGS, divided_one_by_one, totals
 from factories.watch_calls import BASE_NS, D2H, LAUNCH, SYNC, rows_of
@@ -32,7 +32,6 @@ from stallprobes.watch.division.instants import (
     KERNEL,
     LastEnd,
     Limits,
-    Operations,
     SequenceTimes,
     Spans,
 )
@@ -110,10 +109,8 @@ def expected(
             holds = function_of(call.function).holds(call.function == D2H)
             holding += [(call.begin, call.end, holds, call.context)] if not returned_at_once(number, call) else []
     columns = int64s(sorted(rows, key=lambda row: row[0])).reshape(-1, 6).T
-    work = Operations(
-        starts=columns[0], ends=columns[1], kinds=columns[2], engine=columns[3] != 0, returned=columns[4],
-        threads=columns[5], streams=np.zeros(columns.shape[1], dtype=np.int64),
-    )  # fmt: skip
+    starts, finishes, kinds, engine, submitted, owners = columns
+    work = operation_table(starts, finishes, kinds, engine=engine, returned=submitted, threads=owners)
     made = {
         thread: call_table(
             *int64s(sorted(of)).reshape(-1, 4).T[:3], thread=thread, contexts=int64s([one[3] for one in sorted(of)])

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from factories.call_tables import call_table
+from factories.call_tables import call_table, operation_table
 from stallprobes.native.layouts.driver_calls import CallKind
-from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import since
-from stallprobes.watch.division.instants import Calls
+from stallprobes.watch.division.instants import Calls, Operations
 from stallprobes.watch.division.outside_waits import OUTSIDE, OutsideWaits
-from stallprobes.watch.division.pending import OPERATION
 from stallprobes.watch.intervals import Int64s, int64s
 
 US, MS, SECOND = 1000, 1_000_000, 1_000_000_000
@@ -30,20 +28,21 @@ def same_chance() -> None:
     CHANCE.bit_generator.state = _BEGIN
 
 
-def program(work_ns: Int64s, gap_ns: Int64s, function: int = LAUNCH) -> tuple[Calls, Rows]:
+def program(work_ns: Int64s, gap_ns: Int64s, function: int = LAUNCH) -> tuple[Calls, Operations]:
     """Steps of a launch, whose work begins as it returns, and a call 1 us later; then a gap until the next launch."""
-    calls, work, now = [], np.zeros(STEPS, OPERATION), MS
+    calls, work, now = [], list[tuple[int, int]](), MS
     for step in range(STEPS):
         calls += [(now, now + 5 * US, LAUNCH), (now + 6 * US, now + 7 * US, function)]
         returned = now + 5 * US
-        work[step]["start"], work[step]["end"] = returned, now + 7 * US + work_ns[step]
-        work[step]["returned"], work[step]["thread"] = returned, 1
+        work.append((returned, int(now + 7 * US + work_ns[step])))
         now += 7 * US + gap_ns[step]
     begins, ends, functions = int64s(calls).T.copy()
-    return call_table(begins, ends, CallKind.SUBMITS, functions=functions), work
+    starts, finishes = int64s(work).T
+    made = call_table(begins, ends, CallKind.SUBMITS, functions=functions)
+    return made, operation_table(starts, finishes, returned=starts)
 
 
-def waits(calls: Calls, work: Rows, cpu: Mapping[int, Int64s] | None = None) -> Calls:
+def waits(calls: Calls, work: Operations, cpu: Mapping[int, Int64s] | None = None) -> Calls:
     """The calls with their waits, all in one slice of time."""
     end = int(calls.ends[-1])
     return OutsideWaits().with_waits({1: calls}, work, NAMES, cpu or {}, 0, end)[1]
@@ -185,27 +184,23 @@ def test_a_thread_that_sleeps_for_something_else_does_not_spin() -> None:
         assert count(waits(calls, work, {1: samples})) == expected
 
 
-def polling(work_ns: Int64s, queries: Int64s, interval_ns: int) -> tuple[Calls, Rows, Mapping[int, Int64s]]:
+def polling(work_ns: Int64s, queries: Int64s, interval_ns: int) -> tuple[Calls, Operations, Mapping[int, Int64s]]:
     """Steps of a launch and of so many queries, between which the thread sleeps, and of 2 ms in which it computes; with
     the thread's time on a CPU."""
-    calls, work, now = [], np.zeros(len(work_ns), OPERATION), MS
+    calls, work, now = [], list[tuple[int, int]](), MS
     for step, count in enumerate(queries.tolist()):
         calls.append((now, now + 5 * US, LAUNCH))
         now += 5 * US
-        work[step]["start"], work[step]["end"], work[step]["returned"], work[step]["thread"] = (
-            now,
-            now + work_ns[step],
-            now,
-            1,
-        )
+        work.append((now, int(now + work_ns[step])))
         for _ in range(count):
             calls.append((now + US, now + 2 * US, QUERY))
             now += 2 * US + interval_ns
         now += 2 * MS - interval_ns
     begins, ends, functions = int64s(calls).T.copy()
     made = call_table(begins, ends, CallKind.WORKS, functions=functions)
-    end = int(ends[-1])
-    return made, work, {1: int64s([[0, 0, 0], [end + 1, 0, 2 * MS * len(work_ns)]])}
+    starts, finishes = int64s(work).T
+    cpu = int64s([[0, 0, 0], [int(ends[-1]) + 1, 0, 2 * MS * len(work_ns)]])
+    return made, operation_table(starts, finishes, returned=starts), {1: cpu}
 
 
 def test_a_thread_that_sleeps_between_queries_waits_until_one_finds_that_its_work_has_ended() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from factories.call_tables import call_table
+from factories.call_tables import call_table, operation_table
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import OverheadKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.native.layouts.watch_file import WatchRecord
 from stallprobes.watch.division.instants import COPY, Calls, Limits
-from stallprobes.watch.division.pending import OPERATION, with_copies_that_block, with_overheads
+from stallprobes.watch.division.pending import with_copies_that_block, with_overheads
 
 SUBMITS, QUEUES, LOADS = int(CallKind.SUBMITS), int(CallKind.QUEUES), int(CallKind.LOADS)
 FULL, LOADING = OverheadKind.COMMAND_BUFFER_FULL, OverheadKind.MODULE_LOADING
@@ -76,8 +76,8 @@ def test_a_call_waits_for_room_for_all_that_it_takes_longer_than_calls_that_find
 def test_a_record_says_whether_a_copy_is_of_pageable_memory(
     took_us: int, pageable: bool, ended: bool, kind: CallKind
 ) -> None:
-    calls, operations = call_table([0], [took_us * 1000], correlations=7), np.zeros(1, OPERATION)
-    operations["correlation"], operations["kind"], operations["pageable"] = 7, COPY, pageable
-    operations["end"] = calls.ends - 1 if ended else calls.ends + 1
+    calls = call_table([0], [took_us * 1000], correlations=7)
+    ends = calls.ends - 1 if ended else calls.ends + 1
+    operations = operation_table(0, ends, COPY, correlations=7, pageable=pageable)
     with_copies_that_block(calls, operations, Limits())
     assert calls.kinds[0] == kind

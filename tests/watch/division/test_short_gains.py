@@ -9,12 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from factories.call_tables import call_table
+from factories.call_tables import call_table, operation_table
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.instants import (
-    KERNEL,
     NO_SPANS,
-    Operations,
     SequenceTimes,
     Spans,
     instants_of,
@@ -33,12 +31,8 @@ def steps(count: int, slow: int) -> SequenceTimes:
     """Steps that wait for 60 of 100; behind each eighth one, the host computes for ``slow``."""
     begins = [STEP * number + slow * (number // 8) for number in range(count)]
     starts = int64s(begins)
-    ones = np.ones(count, dtype=np.int64)
     calls = call_table(starts, starts + WORKS, CallKind.WAITS)
-    work = Operations(
-        starts=starts, ends=starts + WORKS, kinds=ones * KERNEL, engine=ones > 0, returned=starts, threads=ones,
-        streams=ones,
-    )  # fmt: skip
+    work = operation_table(starts, starts + WORKS, engine=True, returned=starts, streams=1)
     return SequenceTimes(
         threads={1: calls}, work=work, recorded=Spans(int64s([0]), int64s([2**62])), other_work=NO_SPANS
     )
@@ -132,13 +126,9 @@ def frees(count: int, waits: bool = True, loads: bool = False, unit: int = 1) ->
     work = [(unit * begin, unit * end, unit * returned) for begin, end, returned in work]
     begins, ends, kinds = (int64s(column) for column in zip(*calls, strict=True))
     starts, finishes, returned = (int64s(column) for column in zip(*work, strict=True))
-    of_work = np.ones(len(work), dtype=np.int64)
     return SequenceTimes(
         threads={1: call_table(begins, ends, kinds)},
-        work=Operations(
-            starts=starts, ends=finishes, kinds=of_work * KERNEL, engine=of_work > 0, returned=returned,
-            threads=of_work, streams=of_work,
-        ),
+        work=operation_table(starts, finishes, engine=True, returned=returned, streams=1),
         recorded=Spans(int64s([0]), int64s([2**62])),
     )  # fmt: skip
 
@@ -200,11 +190,10 @@ def test_slices_add_what_the_whole_takes(groups: Callable[[], CallGroups | FreeG
 def cut(times: SequenceTimes, begin: int, end: int) -> SequenceTimes:
     """The calls and the work that a slice of the division has."""
     work = times.work
-    chosen = (work.ends > begin) & (work.starts < end)
     return replace(
         times,
         threads={thread: calls.during(begin, end) for thread, calls in times.threads.items()},
-        work=Operations(**{name: getattr(work, name)[chosen] for name in work.__dataclass_fields__}),
+        work=work.where((work.ends > begin) & (work.starts < end)),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from factories.call_tables import call_table
+from factories.call_tables import call_table, operation_table
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.instants import (
     COPY,
@@ -26,23 +26,21 @@ MS, LAUNCH_NS = 1_000_000, 5_000
 Row = tuple[int, float, float, int]
 
 
-def work(*rows: Row, submitted: float = 0.0) -> Operations:
+def work(*rows: Row, submitted: float = 0.0, few: bool = True) -> Operations:
     streams, begins, ends, kinds = zip(*rows, strict=True)
-    ones = np.ones(len(rows), dtype=np.int64)
-    return Operations(
-        starts=int64s(np.array(begins) * MS),
-        ends=int64s(np.array(ends) * MS),
-        kinds=int64s(kinds),
-        engine=ones > 0,
-        returned=ones * round(submitted * MS),
-        threads=ones,
-        streams=int64s(streams),
+    return operation_table(
+        np.array(begins) * MS,
+        np.array(ends) * MS,
+        kinds,
+        engine=True,
+        few=few & (np.array(kinds) == KERNEL),
+        returned=round(submitted * MS),
+        streams=streams,
     )
 
 
 def order(*rows: Row, few: bool = True) -> WorkOrder | None:
-    made = work(*rows)
-    return WorkOrder.of(made, np.full(len(rows), few) & (made.kinds == KERNEL), LAUNCH_NS)
+    return WorkOrder.of(work(*rows, few=few), LAUNCH_NS)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +65,7 @@ def test_an_operation_that_starts_behind_one_of_another_stream_waited_for_it(
 
 def test_an_operation_that_was_submitted_late_waited_for_no_stream() -> None:
     made = work((7, 0, 1, KERNEL), (8, 1, 4, KERNEL), (7, 4, 6, KERNEL), submitted=4 - LAUNCH_NS / MS / 2)
-    found = WorkOrder.of(made, np.ones(3, dtype=np.bool_), LAUNCH_NS)
+    found = WorkOrder.of(made, LAUNCH_NS)
     assert found is not None
     assert found.behind.tolist() == [-1, -1, -1]
 
@@ -134,8 +132,7 @@ def times(made: Operations, *calls: tuple[float, float, CallKind]) -> SequenceTi
 def saved(made: SequenceTimes, by: str, until: float) -> float:
     """The time (ms) saved until a time (ms)."""
     instants = instants_of(made, 0, round(until * MS))
-    few = made.work.kinds == KERNEL
-    found = SubmittedOrder.of(made, few, 0, round(until * MS))
+    found = SubmittedOrder.of(made, 0, round(until * MS))
     assert found is not None
     _, ns = {
         "order": lambda: found.saved_order(made, instants),

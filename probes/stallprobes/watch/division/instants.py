@@ -7,7 +7,7 @@ defines the rules; ``tests/factories/divided_instants.py`` states them again, in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, expanded, int64s, running_maximum
 
 Flags = NDArray[np.bool_]
+# Empty column of flags.
+NO_FLAGS: Flags = np.zeros(0, dtype=np.bool_)
 # Kinds of operations on the GPU.
 KERNEL, COMMUNICATION, COPY = range(3)
 # Time (ns) that stands for "never": no operation follows, or the recording has no end.
@@ -311,28 +313,36 @@ NO_END = LastEnd()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Operations:
-    """Operations of the GPU in the order of their starts: int64[n] each, times in ns.
+class Operations(Columns):
+    """Operations of the GPU in the order of their starts: int64[n] each, times in ns, but for flags.
 
-    ``kinds`` are KERNEL, COMMUNICATION or COPY; ``engine``: they need the graphics engine. ``returned`` is when the
-    call returned that submitted each, and ``threads`` its thread; -1 where the call is not known. ``streams`` are
-    numbers, one for each stream of each context.
+    - ``returned`` and ``threads``: when the call returned that submitted each, and its thread; -1 while that is not
+      known.
+    - ``streams``: numbers, one for each stream of each context.
+    - ``names``: the places of kernels' names.
+    - ``blocks``: the number of blocks of a kernel, 0 while unknown.
+    - ``kinds``: KERNEL, COMMUNICATION or COPY.
+    - ``engine``: it needs the graphics engine.
+    - ``few``: a kernel of few blocks (see FEW_BLOCKS).
+    - ``pageable``: a copy from or to pageable memory.
+    - ``seen``: it was known when its slice of time was divided.
     """
 
     starts: Int64s
     ends: Int64s
-    kinds: Int64s
-    engine: Flags
     returned: Int64s
     threads: Int64s
+    correlations: Int64s
+    devices: Int64s
+    contexts: Int64s
     streams: Int64s
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def at(self, places: slice) -> Operations:
-        """The operations at some places."""
-        return Operations(**{each.name: getattr(self, each.name)[places] for each in fields(self)})
+    names: Int64s
+    blocks: Int64s
+    kinds: Int64s
+    engine: Flags
+    few: Flags
+    pageable: Flags
+    seen: Flags
 
     def before(self, last: LastEnd) -> Int64s:
         """The latest end of the operations in front of each one in its stream, and ``last``; -1 without one."""
@@ -355,9 +365,26 @@ class Operations:
             behind |= (present[places] == self.streams) & (started <= self.starts)
         return behind
 
+    def latest_end(self, last: LastEnd, until_ns: int) -> LastEnd:
+        """The latest end until ``until_ns``: ``last``, or that of an operation."""
+        ends = self.ends[: int(self.starts.searchsorted(until_ns, "right"))]
+        ends = np.where(ends <= until_ns, ends, -1)
+        place = int(ends.argmax()) if len(ends) else -1
+        if place < 0 or ends[place] < last.at_ns:
+            return last
+        name = -1 if self.kinds[place] == COPY else int(self.names[place])
+        return LastEnd(int(ends[place]), int(self.streams[place]), name)
+
     def union(self, chosen: Flags) -> Spans:
         """The times in which the chosen operations run."""
         return Spans.united(self.starts.compress(chosen), self.ends.compress(chosen))
+
+
+# Operations of a GPU that does nothing.
+NO_OPERATIONS = Operations(
+    starts=NONE, ends=NONE, returned=NONE, threads=NONE, correlations=NONE, devices=NONE, contexts=NONE, streams=NONE,
+    names=NONE, blocks=NONE, kinds=NONE, engine=NO_FLAGS, few=NO_FLAGS, pageable=NO_FLAGS, seen=NO_FLAGS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

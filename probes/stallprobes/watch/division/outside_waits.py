@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.driver_calls import CallKind
-from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.call_columns import QUERIES
 from stallprobes.watch.division.cpu_time import CpuSamples, passed_ns
-from stallprobes.watch.division.instants import Calls, Flags
-from stallprobes.watch.division.pending import column
+from stallprobes.watch.division.instants import Calls, Flags, Operations
 from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
 # Number in place of a function's number, for a wait for the GPU outside calls.
@@ -163,7 +161,7 @@ class OutsideWaits:
     def with_waits(
         self,
         threads: Mapping[int, Calls],
-        operations: Rows,
+        operations: Operations,
         functions: Mapping[int, str],
         cpu: CpuSamples,
         begin_ns: int,
@@ -176,7 +174,7 @@ class OutsideWaits:
             int64s([number for number, name in functions.items() if name.startswith(names)])
             for names in (_WAKES, QUERIES)
         )
-        found, work = {}, [column(operations, name) for name in ("thread", "returned", "end")]
+        found, work = {}, (operations.threads, operations.returned, operations.ends)
         for thread, calls in threads.items():
             slept = None
             if (passed := passed_ns(cpu.get(thread), begin_ns, end_ns)) is not None:

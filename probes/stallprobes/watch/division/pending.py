@@ -15,7 +15,7 @@ from stallprobes.native.layouts.driver_calls import CallKind, HostTask, function
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, of_kinds, rows_where
 from stallprobes.watch.division.call_columns import columns_of, polls_of
-from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Calls, Flags, LastEnd, Limits
+from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Calls, Flags, Limits, Operations
 from stallprobes.watch.intervals import Int64s, coded, distinct, grouped_order, int64s, numbered
 from stallprobes.watch.reading.process import WatchedProcess
 
@@ -57,18 +57,6 @@ _LEAST_USUAL = 30
 # Largest number of blocks of a kernel that counts as a kernel of few blocks. A kernel of few blocks leaves most of a
 # GPU unused. Reason: each block runs on one multiprocessor, and GPUs of data centers have 40 to 148 multiprocessors.
 FEW_BLOCKS = 16
-# Row of a GPU operation. ``blocks`` is the number of blocks of a kernel, 0 while unknown. ``few`` is true for a kernel
-# of few blocks (see FEW_BLOCKS). ``seen`` is true if the operation was known when its slice of time was divided.
-# ``returned`` is the time (ns) when its call returned, and ``thread`` the thread of the call; both are -1 while
-# unknown. ``engine`` is true if the operation needs the graphics engine, and ``pageable`` is true for a copy from or to
-# pageable memory.
-OPERATION = np.dtype(
-    [
-        ("start", "i8"), ("end", "i8"), ("returned", "i8"), ("correlation", "u4"), ("thread", "i4"), ("device", "u4"),
-        ("context", "u4"), ("stream", "u4"), ("name", "u4"), ("blocks", "u4"), ("kind", "i1"), ("engine", "?"),
-        ("few", "?"), ("pageable", "?"), ("seen", "?"),
-    ]
-)  # fmt: skip
 
 
 def outermost_calls(rows: Rows, functions: Mapping[int, str]) -> tuple[Calls, Rows]:
@@ -156,23 +144,30 @@ def divided_records(records: NDArray[Any]) -> NDArray[Any]:
     return rows_where(records, of_kinds(records, *_WORK, RecordKind.OVERHEAD))
 
 
-def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
+def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Operations:
     """The operations among ``records``; ``communication`` are the places of names of kernels that communicate."""
     rows = rows_where(records, of_kinds(records, *_WORK) & (records["end"] >= records["start"]))
-    operations = np.zeros(len(rows), OPERATION)
-    for name in ("start", "end", "device", "context", "stream", "name", "correlation"):
-        operations[name] = rows[name]
-    kernel = rows["kind"] == int(RecordKind.KERNEL)
+    kernel, contexts, unknown = rows["kind"] == int(RecordKind.KERNEL), column(rows, "context"), np.full(len(rows), -1)
     communicates = kernel & np.isin(rows["name"], list(communication))
-    operations["kind"] = np.where(communicates, COMMUNICATION, np.where(kernel, KERNEL, COPY))
-    operations["engine"] = needs_engine(rows)
-    # 0 is not known.
-    operations["blocks"] = np.where(kernel, rows["subkind"], 0)
-    operations["few"] = kernel & (rows["subkind"] - np.uint32(1) < FEW_BLOCKS)
     pageable = (rows["source"] == int(MemoryKind.PAGEABLE)) | (rows["target"] == int(MemoryKind.PAGEABLE))
-    operations["pageable"] = (operations["kind"] == COPY) & pageable
-    operations["returned"] = operations["thread"] = -1
-    return operations
+    return Operations(
+        starts=column(rows, "start"),
+        ends=column(rows, "end"),
+        returned=unknown,
+        threads=unknown.copy(),
+        correlations=column(rows, "correlation"),
+        devices=column(rows, "device"),
+        contexts=contexts,
+        streams=(contexts << 32) + column(rows, "stream"),
+        names=column(rows, "name"),
+        # 0 is not known.
+        blocks=int64s(np.where(kernel, rows["subkind"], 0)),
+        kinds=int64s(np.where(communicates, COMMUNICATION, np.where(kernel, KERNEL, COPY))),
+        engine=needs_engine(rows),
+        few=kernel & (rows["subkind"] - np.uint32(1) < FEW_BLOCKS),
+        pageable=~kernel & pageable,
+        seen=np.zeros(len(rows), dtype=np.bool_),
+    )
 
 
 def communicate(names: Mapping[int, str]) -> set[int]:
@@ -208,10 +203,10 @@ class SubmittedCalls:
         while self._count > MOST_SUBMITTED and len(self._chunks) > 1:
             self._count -= len(self._chunks.pop().begins)
 
-    def note_callers(self, operations: Rows) -> None:
+    def note_callers(self, operations: Operations) -> None:
         """Note the callers of the ``operations`` without one, where they are known."""
-        missing = np.flatnonzero(operations["returned"] < 0)
-        numbers, starts = column(operations, "correlation")[missing], column(operations, "start")[missing]
+        missing = np.flatnonzero(operations.returned < 0)
+        numbers, starts = operations.correlations[missing], operations.starts[missing]
         if not len(missing):
             return
         least, most = int(numbers.min()), int(numbers.max())
@@ -224,8 +219,8 @@ class SubmittedCalls:
             same = calls.correlations[places] == numbers[here]
             same &= calls.begins[places] <= starts[here] + _CLOCK_ERROR_NS
             matched, places = here[same], places[same]
-            operations["returned"][missing[matched]] = calls.ends[places]
-            operations["thread"][missing[matched]] = calls.threads[places]
+            operations.returned[missing[matched]] = calls.ends[places]
+            operations.threads[missing[matched]] = calls.threads[places]
             left = np.ones(len(missing), dtype=np.bool_)
             left[matched] = False
             missing, numbers, starts = (each.compress(left) for each in (missing, numbers, starts))
@@ -294,7 +289,7 @@ def _note_waits(calls: Calls, took: Int64s, queued: Int64s, usual: dict[int, int
     return known
 
 
-def with_copies_that_block(calls: Calls, operations: Rows, limits: Limits) -> None:
+def with_copies_that_block(calls: Calls, operations: Operations, limits: Limits) -> None:
     """Change the kinds of calls by whether they wait for their own copy, which the kind of memory alone does not say.
 
     A copy of pageable memory did not block that returned at once and before its work ended; one whose memory is not
@@ -307,18 +302,18 @@ def with_copies_that_block(calls: Calls, operations: Rows, limits: Limits) -> No
     copies = np.flatnonzero((submits & staged) | (blocks & ~staged))
     if not len(copies):
         return
-    operations = rows_where(operations, operations["kind"] == COPY)
-    operations = rows_where(operations, np.isin(operations["correlation"], calls.correlations[copies]))
+    own = (operations.kinds == COPY) & np.isin(operations.correlations, calls.correlations[copies])
+    operations = operations.where(own)
     # The last operation of a call is the one that ends last.
-    order = np.lexsort((operations["end"], operations["correlation"]))
-    numbers, ends = operations["correlation"][order], operations["end"][order]
+    order = np.lexsort((operations.ends, operations.correlations))
+    numbers, ends = operations.correlations[order], operations.ends[order]
     places = np.searchsorted(numbers, calls.correlations[copies], "right") - 1
     at = np.maximum(places, 0)
     has_work = (places >= 0) & (numbers[at] == calls.correlations[copies]) if len(numbers) else places >= 0
     waited = np.zeros(len(copies), dtype=np.bool_)
     waited[has_work] = ends[at[has_work]] <= calls.ends[copies[has_work]]
     waited &= long[copies] | blocks[copies]
-    waited[has_work] |= operations["pageable"][order[at[has_work]]] & staged[copies[has_work]]
+    waited[has_work] |= operations.pageable[order[at[has_work]]] & staged[copies[has_work]]
     returned = copies[~waited & ~staged[copies]]
     calls.kinds[copies[waited]] = int(CallKind.COPIES)
     calls.kinds[returned], calls.holds[returned] = int(CallKind.SUBMITS), int(HostTask.NOTHING)
@@ -335,23 +330,6 @@ def by_thread(calls: Calls) -> dict[int, Calls]:
         own.begins[1:] = np.maximum(own.begins[1:], np.maximum.accumulate(own.ends)[:-1])
         threads[int(own.threads[0])] = own.where(own.ends > own.begins)
     return threads
-
-
-def streams_of(rows: Rows) -> Int64s:
-    """A number for the stream of each operation, another one in another context."""
-    return (column(rows, "context") << 32) + column(rows, "stream")
-
-
-def later_end(last: LastEnd, rows: Rows, until_ns: int) -> LastEnd:
-    """The latest end until ``until_ns``: ``last``, or that of an operation of ``rows`` (OPERATION, by starts)."""
-    ends = column(rows, "end")[: int(column(rows, "start").searchsorted(until_ns, "right"))]
-    ends = np.where(ends <= until_ns, ends, -1)
-    place = int(ends.argmax()) if len(ends) else -1
-    if place < 0 or ends[place] < last.at_ns:
-        return last
-    row = rows[place : place + 1]
-    name = -1 if int(row["kind"][0]) == COPY else int(row["name"][0])
-    return LastEnd(int(ends[place]), int(streams_of(row)[0]), name)
 
 
 def column(rows: Rows, name: str) -> Int64s:

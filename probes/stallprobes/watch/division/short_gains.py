@@ -217,14 +217,13 @@ class SubmittedOrder(NamedTuple):
     factor: float = 1.0
 
     @classmethod
-    def of(cls, times: SequenceTimes, few: Flags, begin_ns: int, until_ns: int) -> SubmittedOrder | None:
+    def of(cls, times: SequenceTimes, begin_ns: int, until_ns: int) -> SubmittedOrder | None:
         """The order of the work that starts from ``begin_ns`` on and before ``until_ns``; None if that is known by the
-        order of starts. ``few``: kernels of few blocks, by operations."""
+        order of starts."""
         if not len(times.work) or (times.work.streams == times.work.streams[0]).all():
             return None
-        within = slice(*times.work.starts.searchsorted((begin_ns, until_ns)))
-        work = times.work.at(within)
-        order = WorkOrder.of(work, few[within], times.limits.launch_ns)
+        work = times.work.at(slice(*times.work.starts.searchsorted((begin_ns, until_ns))))
+        order = WorkOrder.of(work, times.limits.launch_ns)
         if order is None or len(order.lines) == len(work):
             return order and cls(order, work, until_ns)
         part_ns = int(work.starts[len(order.lines)])
