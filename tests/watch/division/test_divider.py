@@ -25,9 +25,9 @@ from stallprobes.records.rows import DRIVER_CALL
 from stallprobes.watch import analysis
 from stallprobes.watch.division import divider as divider_module
 from stallprobes.watch.division.binned_sums import since
+from stallprobes.watch.division.call_columns import ALLOCATES_BY_KIND
 from stallprobes.watch.division.divider import LAG_NS, MAX_OPEN_GAP_NS, MOST_SEQUENCES, ProcessDivider
 from stallprobes.watch.division.instants import (
-    ALLOCATES_BY_KIND,
     COPY,
     KERNEL,
     LastEnd,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.cupti import GPU_WORK
 from stallprobes.native.layouts.driver_calls import plain_name
 from stallprobes.native.layouts.watch_file import CallFlag
-from stallprobes.records.rows import Rows, joined, rows_at, rows_where
+from stallprobes.records.rows import Rows, joined, of_kinds, rows_at, rows_where
 from stallprobes.watch.division.call_columns import by_number
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch
@@ -26,8 +26,6 @@ from stallprobes.watch.reading.process import CallBatch
 LEGACY = (0, 1)
 # Handle of a thread's own default stream: CU_STREAM_PER_THREAD.
 _PER_THREAD = 2
-# Kinds of records of work on the GPU, which have the number of their stream.
-_WORK = sorted(int(kind) for kind in GPU_WORK)
 # Property of a function: it submits work.
 _submits = attrgetter("submits")
 # Number of calls of each stream that are matched with GPU records in each reading of a process's file. The calls are
@@ -190,7 +188,7 @@ def _found(calls: Rows, records: NDArray[Any]) -> tuple[NDArray[np.intp], Int64s
     at = np.minimum(np.searchsorted(numbers_of_calls, records["correlation"]), len(order) - 1)
     hits = np.flatnonzero(numbers_of_calls[at] == records["correlation"])
     places, records = order[at[hits]], rows_at(records, hits)
-    same = np.isin(records["kind"], _WORK) & (records["context"] == calls["context"][places])
+    same = of_kinds(records, *GPU_WORK) & (records["context"] == calls["context"][places])
     places, records = places[same], rows_where(records, same)
     first = np.lexsort((records["start"], places))
     places, at_first = np.unique(places[first], return_index=True)

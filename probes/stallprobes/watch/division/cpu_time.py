@@ -10,6 +10,7 @@ import numpy as np
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times
+from stallprobes.watch.division.call_columns import flags_by_kind
 from stallprobes.watch.division.instants import Calls, Spans
 from stallprobes.watch.intervals import Int64s
 
@@ -30,9 +31,9 @@ OTHERS = -1
 COLLECTOR = -2
 # Empty samples of threads. Without samples, the times at which a thread was on a CPU are not known.
 NO_SAMPLES: CpuSamples = MappingProxyType({})
-# Kinds of calls that wait for the GPU, polling or asleep. In a call of these kinds, it is not known whether the thread
+# Calls that wait for the GPU, polling or asleep. In such a call, it is not known whether the thread
 # has a CPU. In all other calls, the thread is assumed to have a CPU.
-_WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
+_MAY_SLEEP = flags_by_kind(CallKind.WAITS, CallKind.COPIES, CallKind.FREES, CallKind.QUEUES)
 # Columns of the sums (ns). _BETWEEN: time between calls. _LEAST and _MOST: lower and upper bound of the time on a CPU
 # in _BETWEEN. _READY_LEAST and _READY_MOST: lower and upper bound of the time in _BETWEEN in which threads were ready
 # to run but had no CPU. _WHOLE: all time. _SLEEPS: first of five columns with the time asleep, one for each reason, in
@@ -65,11 +66,8 @@ _LEAST_COVERED = 0.5
 # cover. With a smaller share, their CPU time counts as 0. Reason for the low limit: child processes are sampled rarely,
 # and their load hardly changes within a slice.
 _LEAST_OF_CHILDREN = 0.2
-# Flags by number of CallKind: True if calls of this kind submit GPU work, ask for the state of GPU work, or wait for
-# GPU work. Exception: False for FREES, although calls of this kind may wait for GPU work.
-_IS_WORK_CALL = np.array(
-    [kind in (CallKind.SUBMITS, CallKind.QUEUES, CallKind.WAITS, CallKind.COPIES) for kind in CallKind]
-)
+# Calls that submit GPU work, ask for its state, or wait for it. Frees, which may wait for it too, are not among them.
+_IS_WORK_CALL = flags_by_kind(CallKind.SUBMITS, CallKind.QUEUES, CallKind.WAITS, CallKind.COPIES)
 # Largest number of kept slices of time that end after the last work call (_IS_WORK_CALL). At the end of the program,
 # the time after the last work is subtracted from the sums for these slices. With more slices, the oldest slices are
 # dropped, and the sums keep the time of the dropped slices.
@@ -166,7 +164,7 @@ class CpuSums:
         for calls in threads.values():
             spans = Spans(np.maximum(calls.begins, begin_ns), np.minimum(calls.ends, end_ns))
             durations = np.maximum(spans.ends - spans.begins, 0)
-            waits = np.isin(calls.kinds, _WAITS)
+            waits = _MAY_SLEEP[calls.kinds]
             waiting += int(durations[waits].sum())
             working += int(durations[~waits].sum())
             begins.append(spans.begins)

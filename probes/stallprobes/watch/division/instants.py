@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.columns import Columns
-from stallprobes.watch.division.call_columns import may_hold_up
+from stallprobes.watch.division.call_columns import ALLOCATES_BY_KIND, AWAITS_WORK, may_hold_up
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, expanded, int64s, running_maximum
 
@@ -105,12 +105,6 @@ _TURNS = np.array([part in (Part.QUEUED, Part.BETWEEN, Part.BLOCKED, Part.WAKE_U
 # Reason: without the late free, the wait would be longer by the duration of the late free. Limitation: a wait in the
 # next slice of time is not visible, so one late free in each slice (0.9 s) may count as another free.
 MOST_BEHIND = 0.1
-# Kinds of calls that wait for work which was submitted before.
-_WAITS = (int(CallKind.WAITS), int(CallKind.COPIES))
-# Flags by number of CallKind: a call of this kind allocates or frees. The last flag is for the time without a call.
-ALLOCATES_BY_KIND = np.array(
-    [kind in (CallKind.ALLOCATES, CallKind.FREES, CallKind.HOST_MEMORY) for kind in CallKind] + [False]
-)
 
 
 @dataclass(frozen=True)
@@ -464,7 +458,7 @@ class _CallTable(NamedTuple):
             between, own = begins[following] - ends, ends - begins
             launches = np.cumsum(submits)
             soon = between < np.where(launches[following] > launches, MOST_BEHIND * own, own)
-            late &= np.isin(kinds[following], _WAITS) & (owners[following] == owners) & soon
+            late &= AWAITS_WORK[kinds[following]] & (owners[following] == owners) & soon
         blocked = distinct(contexts[long]).tolist() if len(times.holding) else ()
         holding = {context: times.holding.held_up(context) for context in blocked}
         started = _started(times.work, ends, owners, kinds == int(CallKind.COPIES))
@@ -670,7 +664,7 @@ def _gaps(
     parts: NDArray[np.int8] = parts_of_calls[call]
     if calls.holding:
         _set(parts, calls.held(at, call), Part.LOCK)
-    asking = (calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES))
+    asking = AWAITS_WORK[calls.kinds]
     asks = np.flatnonzero(asking[call]) if asking.any() else NONE
     if len(asks):
         # The instants in calls that wait.

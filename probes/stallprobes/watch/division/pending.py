@@ -39,8 +39,6 @@ _COMMUNICATION = re.compile(
     r"|(?<!block)(?<!block_)(?<!warp)(?<!warp_)all_?reduce",
     re.IGNORECASE,
 )
-# Kinds of records of work on the GPU.
-_WORK = sorted(int(kind) for kind in GPU_WORK)
 # Time (ns) that stands for "no work found".
 _LATEST_NS = np.iinfo(np.int64).max
 # Distance (ns) from a given time within which the nearest GPU work is searched first. Reason: most streams have work
@@ -99,7 +97,7 @@ def reaching(begins: Int64s, ends: Int64s, chosen: Sequence[tuple[int, int]]) ->
 def neighbours_of(records: NDArray[Any], starts: Int64s, ends: Int64s, chosen: Iterable[tuple[int, int]]) -> Flags:
     """Flags of the records of work that surround ``chosen`` times: the last of each stream that ends until the begin,
     and the first that starts after the end. ``starts`` and ``ends`` are their columns."""
-    nearby, work = np.zeros(len(records), dtype=np.bool_), of_kinds(records, *_WORK)
+    nearby, work = np.zeros(len(records), dtype=np.bool_), of_kinds(records, *GPU_WORK)
     places = slice(None) if work.all() else np.flatnonzero(work)
     starts, ends = starts[places], ends[places]
     streams, contexts = (column(records, name)[places] for name in ("stream", "context"))
@@ -141,12 +139,12 @@ def needs_engine(rows: NDArray[Any]) -> Flags:
 
 def divided_records(records: NDArray[Any]) -> NDArray[Any]:
     """The records of work and of overheads: context switches are on a clock of their own."""
-    return rows_where(records, of_kinds(records, *_WORK, RecordKind.OVERHEAD))
+    return rows_where(records, of_kinds(records, *GPU_WORK, RecordKind.OVERHEAD))
 
 
 def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Operations:
     """The operations among ``records``; ``communication`` are the places of names of kernels that communicate."""
-    rows = rows_where(records, of_kinds(records, *_WORK) & (records["end"] >= records["start"]))
+    rows = rows_where(records, of_kinds(records, *GPU_WORK) & (records["end"] >= records["start"]))
     kernel, contexts, unknown = rows["kind"] == int(RecordKind.KERNEL), column(rows, "context"), np.full(len(rows), -1)
     communicates = kernel & np.isin(rows["name"], list(communication))
     pageable = (rows["source"] == int(MemoryKind.PAGEABLE)) | (rows["target"] == int(MemoryKind.PAGEABLE))

@@ -9,10 +9,11 @@ from types import MappingProxyType
 import numpy as np
 
 from stallprobes.records.rows import Rows
+from stallprobes.watch.division.call_columns import AWAITS_OR_FREES
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.instants import NO_SPANS, Calls, CoveredTime, Flags, Spans
 from stallprobes.watch.intervals import FOREVER, NONE, Int64s, int64s, numbered
-from stallprobes.watch.lines.logged_calls import NO_READING, Reading, is_waiting
+from stallprobes.watch.lines.logged_calls import NO_READING, Reading
 from stallprobes.watch.lines.second_sums import KeyedTimes, Owner
 
 # Number in place of a CallKind for the time between calls.
@@ -134,7 +135,7 @@ class CallLog:
             end = int(reading.calls.ends[own[reading.ending[own]]].max(initial=0))
             self._worked[thread] = max(self._worked.get(thread, 0), end)
         if len(members) > 1:
-            works = ~is_waiting(calls.kinds)
+            works = ~AWAITS_OR_FREES[calls.kinds]
             self._working[leader] = CoveredTime(Spans.united(begins[works], ends[works]))
 
     def times(self) -> Iterator[tuple[list[Owner], KeyedTimes]]:
@@ -143,7 +144,7 @@ class CallLog:
             begins, ends, kinds = calls.begins, calls.ends, calls.kinds
             inside, (members, numbers) = calls.lengths, numbered(calls.threads)
             if leader in self._working:
-                waits = is_waiting(kinds)
+                waits = AWAITS_OR_FREES[kinds]
                 works = self._working[leader]
                 inside[waits] -= works.during(begins[waits], ends[waits])
             last = np.maximum.accumulate(np.append(self._last[leader], ends))[:-1]

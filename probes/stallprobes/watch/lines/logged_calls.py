@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallKind, HostTask
 from stallprobes.records.rows import Rows, rows_at, rows_where
-from stallprobes.watch.division.call_columns import by_number
+from stallprobes.watch.division.call_columns import AWAITS_WORK, by_number
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Calls, Flags, Spans
 from stallprobes.watch.division.pending import outermost_calls
@@ -23,19 +23,8 @@ from stallprobes.watch.reading.process import NO_CALLS, NO_SAMPLES_OF_TIME, Call
 
 # Property of a function: it submits work.
 _submits = attrgetter("submits")
-# Kinds of calls that wait for the GPU's work: waits, copies that block, and frees.
+# Kinds of calls that wait for the GPU's work, as AWAITS_OR_FREES.
 WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
-# Flags by number of CallKind: a call of this kind waits. The last flag is for the time between calls, whose number is
-# -1.
-_IS_WAITING = np.isin(np.arange(len(CallKind) + 1), WAITING)
-# Flags by number of CallKind: a call of this kind ends when work of the GPU has ended. The last flag is for the time
-# between calls.
-_ENDS_WORK = np.isin(np.arange(len(CallKind) + 1), (int(CallKind.WAITS), int(CallKind.COPIES)))
-
-
-def is_waiting(kinds: Int64s) -> Flags:
-    """Flags of the kinds in WAITING; BETWEEN may be among ``kinds``."""
-    return np.asarray(_IS_WAITING[kinds], dtype=np.bool_)
 
 
 class Reading:
@@ -81,7 +70,7 @@ class Reading:
     @cached_property
     def ending(self) -> Flags:
         """Flags of the calls with which the work of their thread may have ended."""
-        blocked = (self.calls.lengths >= LIMITS.blocked_ns) & _ENDS_WORK[self.calls.kinds]
+        blocked = (self.calls.lengths >= LIMITS.blocked_ns) & AWAITS_WORK[self.calls.kinds]
         return np.asarray(blocked | (by_number(self._batch.functions, _submits)[self.calls.functions] != 0))
 
     @cached_property

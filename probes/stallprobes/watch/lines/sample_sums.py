@@ -12,13 +12,14 @@ from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.native.layouts.watch_file import SampledTime, TimeSample
 from stallprobes.records.rows import Rows, joined
 from stallprobes.watch.division.binned_sums import Times
+from stallprobes.watch.division.call_columns import AWAITS_OR_FREES
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Calls, Spans
 from stallprobes.watch.division.start_up import SECOND_NS, periods_in, times_of
 from stallprobes.watch.intervals import FOREVER, Int64s, int64s, numbered
 from stallprobes.watch.lines.call_times import BETWEEN, NOTHING_IN_FLIGHT, CallLog
 from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp
-from stallprobes.watch.lines.logged_calls import WAITING, Reading, is_waiting
+from stallprobes.watch.lines.logged_calls import WAITING, Reading
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
@@ -227,7 +228,7 @@ class SampleSums:
             kinds[part][polled], functions[part][polled] = int(CallKind.WAITS), calls.functions[polls]
             since[part][polled], lengths[part][polled] = calls.begins[polls], calls.lengths[polls]
         kinds[between] = BETWEEN
-        waits = is_waiting(kinds)
+        waits = AWAITS_OR_FREES[kinds]
         # A sampled wait stands for its number of waits of the same duration.
         whole = np.where(counted, np.minimum(weights * lengths.astype(np.float64), _MOST_NS), weights)
         times = int64s(whole)
