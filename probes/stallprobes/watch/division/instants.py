@@ -216,7 +216,17 @@ def united(spans: Iterable[Spans]) -> Spans:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Calls(Columns):
+class OfCalls(Columns):
+    """Calls, or operations by the calls that submit them: int64[n] each, ``ends`` in ns."""
+
+    ends: Int64s
+    threads: Int64s
+    contexts: Int64s
+    correlations: Int64s
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Calls(OfCalls):
     """Calls of one thread or of several: int64[n] each, times in ns.
 
     ``functions`` are the numbers of functions, -1 where that is not known; ``kinds`` are CallKinds. ``holds`` is the
@@ -224,10 +234,6 @@ class Calls(Columns):
     """
 
     begins: Int64s
-    ends: Int64s
-    threads: Int64s
-    contexts: Int64s
-    correlations: Int64s
     functions: Int64s
     kinds: Int64s
     holds: Int64s
@@ -307,7 +313,7 @@ NO_END = LastEnd()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Operations(Columns):
+class Operations(OfCalls):
     """Operations of the GPU in the order of their starts: int64[n] each, times in ns, but for flags.
 
     - ``returned`` and ``threads``: when the call returned that submitted each, and its thread; -1 while that is not
@@ -323,12 +329,8 @@ class Operations(Columns):
     """
 
     starts: Int64s
-    ends: Int64s
     returned: Int64s
-    threads: Int64s
-    correlations: Int64s
     devices: Int64s
-    contexts: Int64s
     streams: Int64s
     names: Int64s
     blocks: Int64s
