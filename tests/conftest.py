@@ -34,6 +34,8 @@ TESTS = Path(__file__).parent
 PROBES = TESTS.parent / "probes"
 # Folders of tests that mostly wait, in the order in which they run.
 WAITING = {name: number for number, name in enumerate(("screen", "watch", "engine", "cli", "browser"))}
+# Modules of tests that fork the process of pytest: 5 ms each time at first, 40 ms once it has grown to 700 MB.
+FORKING = ("unit/files/test_atomic.py", "watch/attaching/test_attaching_trust.py")
 # Folders whose tests are marked ``quick``: they compute, and start, compile and wait for little.
 QUICK = ("unit", "watch/attribution", "watch/causes", "watch/division")
 # Folders and modules of these whose tests are not: each module takes 3 s or more of a processor, or starts processes.
@@ -59,7 +61,7 @@ _COMPILING = "STALLSCOPE_TESTS_COMPILING"
 settings.register_profile(
     "stallscope",
     deadline=None,
-    max_examples=int(os.environ.get("STALLSCOPE_EXAMPLES", "30")),
+    max_examples=int(os.environ.get("STALLSCOPE_EXAMPLES", "25")),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("stallscope")
@@ -111,7 +113,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Remove what the processes of the tests remembered."""
+    """Remove what the processes of the tests remembered.
+
+    One garbage collection finds what pytest looks for in its five at the end, which then take no time.
+    """
+    gc.collect()
+    gc.freeze()
     for name in ("XDG_STATE_HOME", *(() if _is_worker() else (kept_results.VARIABLE,))):
         shutil.rmtree(os.environ[name], ignore_errors=True)
 
@@ -148,11 +155,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def is_quick(module: Path) -> bool:
     """True if the tests of ``module`` are marked ``quick``."""
+    return _is_below(module, QUICK) and not _is_below(module, NOT_QUICK)
 
-    def is_below(places: Iterable[str]) -> bool:
-        return any(module == TESTS / place or TESTS / place in module.parents for place in places)
 
-    return is_below(QUICK) and not is_below(NOT_QUICK)
+def _is_below(module: Path, places: Iterable[str]) -> bool:
+    """Whether a module is one of ``places`` or in a folder of them."""
+    return any(module == TESTS / place or TESTS / place in module.parents for place in places)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -177,7 +185,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _places(items: list[pytest.Item]) -> dict[pytest.Item, float]:
-    """The place of each test in the whole run, 0 to 1, one for all tests of a module.
+    """The place of each test in the whole run, 0 to 1, one for all tests of a module; 0 for those that fork.
 
     Modules that wait for programs and screens are spread evenly between those that compute: side by side they would
     leave the processors idle. The folders whose modules take longest come first, so that no process ends late.
@@ -186,6 +194,7 @@ def _places(items: list[pytest.Item]) -> dict[pytest.Item, float]:
     waiting = sorted((path for path in folders if folders[path] in WAITING), key=lambda path: WAITING[folders[path]])
     computing = [path for path in folders if folders[path] not in WAITING]
     place = {path: (n + 0.5) / len(group) for group in (waiting, computing) for n, path in enumerate(group)}
+    place |= {path: 0.0 for path in folders if _is_below(path, FORKING)}
     return {item: place[item.path] for item in items}
 
 
@@ -244,7 +253,7 @@ def pytest_collection_finish() -> None:
     """Keep the imported modules and the collected tests out of every garbage collection, and collect less often."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 5, 5)
+    gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 

@@ -63,8 +63,8 @@ def size_text(size: int) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """``1 cell``, ``2 cells``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """``1 cell``, ``2 cells``, ``12 345 cells``."""
+    return f"{format_count(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def enumeration(names: Sequence[str]) -> str:

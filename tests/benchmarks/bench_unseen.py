@@ -8,14 +8,16 @@ if the verdict or the first line is right in fewer than nine of ten.
 python tests/benchmarks/bench_unseen.py [PROGRAM ...] [--reasons] [--cost PERCENT] [--keep FOLDER] [--read FOLDER]
 
 With --reasons they are those of unseen/reasons, each slow for one reason of the host, which the verdict or the first
-lines must name (--cost 5 unless it says otherwise). With --keep the JSON documents stay in a folder, which --read
-judges again without running anything. The programs need the libraries that their README names; those in CUDA need nvcc.
+lines must name (--cost 5 unless it says otherwise). With --keep what was read of each stays in a folder, which --read
+analyzes and judges again by today's rules, without running anything. The programs need the libraries that their README
+names; those in CUDA need nvcc.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from stallprobes.watch import report  # noqa: E402
+from truth.kept_readings import analyzed  # noqa: E402
+
 PROGRAMS = ROOT / "tests" / "programs" / "unseen"
 WITH_CAUSE, RIGHT_FIRST = 0.95, 0.9
 LONGEST_S = 120
@@ -72,16 +78,30 @@ def command_of(program: Path, place: Path) -> list[str]:
 
 def document_of(program: Path, place: Path, cost: float) -> dict[str, Any] | None:
     """What ``watch`` says of a program; None if that failed."""
-    document = place / f"{program.name}.json"
-    watch = [sys.executable, "-m", "stallscope", "watch", "--headless", "--cost", f"{cost:g}", "--json", str(document)]
+    readings, said = (place / f"{program.name}.{ending}" for ending in ("readings", "json"))
+    watch = [sys.executable, "-m", "truth.kept_readings", str(readings), "watch", "--headless"]
+    watch += ["--cost", f"{cost:g}", "--json", str(said)]
+    path = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     with (place / f"{program.name}.log").open("w") as log:
         try:
             done = subprocess.run(
-                [*watch, "--", *command_of(program, place)], stdout=log, stderr=log, timeout=LONGEST_S
+                [*watch, "--", *command_of(program, place)],
+                env={**os.environ, "PYTHONPATH": path},
+                stdout=log,
+                stderr=log,
+                timeout=LONGEST_S,
             )
         except subprocess.TimeoutExpired:
             return None
-    return None if done.returncode or not document.exists() else json.loads(document.read_text())
+    return None if done.returncode or not said.exists() else json.loads(said.read_text())
+
+
+def document_from(readings: Path) -> dict[str, Any] | None:
+    """What is said of readings that were kept, by today's rules; None if there are none."""
+    if not readings.exists():
+        return None
+    with readings.open("rb") as file:
+        return report.document(analyzed(file))
 
 
 def judge(truth: dict[str, Any], document: dict[str, Any]) -> Judged:
@@ -175,9 +195,8 @@ def main() -> int:
         place = options.read or options.keep or Path(temporary)
         place.mkdir(exist_ok=True)
         for truth in chosen:
-            kept = place / f"{truth['file']}.json"
             if options.read:
-                document = json.loads(kept.read_text()) if kept.exists() else None
+                document = document_from(place / f"{truth['file']}.readings")
             else:
                 document = document_of(folder / truth["file"], place, options.cost or cost)
             if document is None:

@@ -1,11 +1,12 @@
 """Whether records of a program on a GPU are switched without harm: many switches, results checked, no record missing.
 
-The library is built with windows of 1 ms at least, and a budget of half of the time, so that it switches some hundred
-times a second. Each program runs with it for a while: threads that count in kernels and check the count, the programs
-with steps of bench_watch_cost.py, and arrays of CuPy whose sum is checked. They need PyTorch and torchvision,
-transformers, JAX and CuPy. Prints for each the switches, and the launches within windows with records that have none;
-for the threads that count also the longest launch and its 99.99th percentile, with switches, with records always on,
-and alone. Exits 1 if a program fails, a launch has no record, or a call could not be held.
+The library is built with windows of 1 ms at least, a flush each millisecond and a budget of half of the time, so that
+it switches some hundred times a second, often during a flush. Each program runs with it for a while: threads that count
+in kernels and check the count, the programs with steps of bench_watch_cost.py, and arrays of CuPy whose sum is checked.
+They need PyTorch and torchvision, transformers, JAX and CuPy. Prints for each the switches, and the launches within
+windows with records that have none; for the threads that count also the longest launch and its 99.99th percentile, with
+switches, with records always on, and alone. Exits 1 if a program fails, a launch has no record, or a call could not be
+held.
 
 python tests/benchmarks/bench_watch_switches.py [PROGRAM ...] [--seconds S] [--cupti LIBCUPTI] [--switches-only]
 """
@@ -39,7 +40,7 @@ from stallprobes.watch.reading.folder import create_folder  # noqa: E402
 from stallprobes.watch.reading.map_reader import MapFile, watch_files  # noqa: E402
 
 THREADS = ("1", "2", "8")
-WINDOW_MS = 1
+WINDOW_MS = FLUSH_MS = 1
 # Half of the time, so that neither windows with records nor those without are long.
 BUDGET = 0.5
 EVERYTHING = 1.0
@@ -49,7 +50,8 @@ def build(place: Path) -> tuple[Path, Path]:
     """The library that switches often, and the program that counts."""
     write_header(place)
     injected, program = place / INJECTED, place / "counted_launches"
-    INJECTED_LIBRARY.compile(injected, of_system()[0], place, (f"-DSS_LEAST_WINDOW_MS={WINDOW_MS}",))
+    flags = (f"-DSS_LEAST_WINDOW_MS={WINDOW_MS}", f"-DSS_FLUSH_MS={FLUSH_MS}")
+    INJECTED_LIBRARY.compile(injected, of_system()[0], place, flags)
     injected.chmod(0o755)
     source = PROGRAMS / "counted_launches.cu"
     subprocess.run(["nvcc", "-O2", "-std=c++17", "-o", str(program), str(source)], check=True)

@@ -19,7 +19,7 @@ def wait_until(condition: Callable[[], object], what: str, limit_s: float = LIMI
     while not condition():
         assert time.monotonic() < until, f"after {limit_s:g} s still not: {what}"
         # What is waited for may need the processor that the condition takes.
-        time.sleep(max(0.005, 4 * (time.thread_time() - begun_s)))
+        time.sleep(max(0.005, 9 * (time.thread_time() - begun_s)))
         begun_s = time.thread_time()
 
 

@@ -28,6 +28,7 @@ from stallprobes.model import Channel, Phase
 
 SMALL = plan(["launch", "launch/shared", "d2d@secondary"], ["spin", "d2h-pageable-warm", "alloc-async"])
 SMALLEST = plan(["launch"], ["spin", "alloc-async"])
+pytestmark = pytest.mark.usefixtures("forked_engines")
 
 
 def measured(seed: int = 1, **more: object) -> Matrix:

@@ -11,6 +11,7 @@ import pytest
 from factories.html_tables import tables
 
 NOTEBOOK = Path(__file__).parents[2] / "probes" / "examples" / "notebook.py"
+pytestmark = pytest.mark.usefixtures("forked_engines")
 
 
 def cells() -> list[str]:

@@ -23,6 +23,7 @@ PATTERN = "peer-copy-behind-kernel"
 VARIANTS = ("staged", "direct", "idle-stream", "host-relay-naive", "host-relay")
 # By what factor the time of a copy on the GPU may differ.
 NEAR = 1.5
+pytestmark = pytest.mark.usefixtures("forked_engines")
 
 
 @cache

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from factories.forked_processes import ForkedProcess
 from stallprobes.native.layouts.cupti import SIZES, RecordKind, size_of
 from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE
 from truth import reading
@@ -26,8 +27,8 @@ _CUPTI_VERSION = 130100
 _KINDS = ("KERNEL", "COPY", "PEER_COPY", "MEMSET", "OVERHEAD", "CONTEXT_SWITCH", "STREAM")
 # Compiler flags of program.c and of the libraries of the model of a GPU.
 _FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC")
-# Longest time (s) of a started process; after it, the process is killed.
-_LONGEST_S = 120
+# Longest time (s) of a started process, far beyond what it takes on a busy machine; after it, the process is killed.
+_LONGEST_S = 400
 # Times (s) in an attached program's steady part: before watch attaches, and from the planned detach to the end.
 _BEFORE_ATTACH_S, _AFTER_DETACH_S = 1.0, 1.5
 
@@ -111,7 +112,7 @@ class Programs:
         report, program = self.folder / "all.json", shlex.quote(str(self.folder / "program"))
         lines = (f"{program} {shlex.quote(str(text))} {shlex.quote(str(trace))}" for text, trace in files)
         watch = [sys.executable, "-m", "stallscope", "watch", "--headless", *self.options, "--json", str(report)]
-        self._start([*watch, "--", "sh", "-e", "-c", "; ".join(lines)])
+        self._start([*watch, "--", "sh", "-e", "-c", "; ".join(lines)], ForkedProcess)
         traces = [Trace.read(trace, schedule) for schedule, (_, trace) in zip(schedules, files, strict=True)]
         return tuple(Watched(trace, reading.read(report, trace.threads[0])) for trace in traces)
 
@@ -126,17 +127,22 @@ class Programs:
             added |= {"LD_LIBRARY_PATH": str(self.folder), CUPTI_VARIABLE: str(self.folder / "libcupti.so.13")}
         return {**os.environ, **added, **self.settings}
 
-    def _start(self, line: Sequence[str]) -> int:
-        done = subprocess.run(
+    def _start(self, line: Sequence[str], start_process: type[subprocess.Popen[str]] = subprocess.Popen) -> int:
+        with start_process(
             line,
             env=self._environment(),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=_LONGEST_S,
-        )
-        if done.returncode:
-            raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-600:]}")
+        ) as process:
+            try:
+                _, errors = process.communicate(timeout=_LONGEST_S)
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode:
+            raise RuntimeError(f"exit code {process.returncode}: {errors[-600:]}")
         return 0
 
     def _attach(self, line: Sequence[str], watch: Sequence[str], seconds: float) -> int:

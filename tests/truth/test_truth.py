@@ -6,7 +6,7 @@ import io
 import math
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -211,17 +211,31 @@ def settings_of(folder: Path, runtime: Path) -> dict[str, str]:
     return {"XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(runtime), CUPTI_VARIABLE: str(folder / "libcupti.so.13")}
 
 
-@pytest.mark.parametrize("gpus", [1, 2])
-@pytest.mark.parametrize("first", range(0, 90, 10))
-def test_schedules_are_watched(folder: Path, tmp_path: Path, first: int, gpus: int) -> None:
+# All shapes, those of two GPUs too, and mixtures of one GPU, in groups that one command watches. How right a report is
+# shows on a machine that does nothing else.
+WATCHED = [
+    *(schedule(seed, gpus=2) for seed in range(0, 2 * len(SHAPES), 2)),
+    *(schedule(seed, gpus=1) for seed in range(1, 90, 8)),
+]
+GROUPS = 4
+
+
+def kinds(made: Iterable[Schedule]) -> set[str]:
+    return {operation.kind for each in made for actor in each.actors for operation in actor.operations}
+
+
+def test_watched_schedules_have_all_shapes_and_kinds_of_operations() -> None:
+    assert {each.shape for each in WATCHED} == {*SHAPES, "mixture"}
+    assert kinds(WATCHED) == kinds(schedule(seed, gpus=2) for seed in range(400))
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_schedules_are_watched(folder: Path, tmp_path: Path, group: int) -> None:
     place = tmp_path / "run"
     place.mkdir()
     for name in ("program", "libcuda.so.1", "libcupti.so.13"):
         (place / name).symlink_to(folder / name)
-    # All shapes, those of two GPUs too, or every other mixture: these have all kinds of operations. How right a report
-    # is shows on a machine that does nothing else.
-    seeds = range(first + 2 - gpus, first + 10, 2 if gpus == 2 else 4)
-    chosen = [replace(schedule(seed, gpus=gpus), seconds=0.3) for seed in seeds]
+    chosen = [replace(made, seconds=0.3) for made in WATCHED[group::GROUPS]]
     every = Programs(place, True, ("--cost", "100"), settings_of(place, tmp_path)).run_all(chosen)
     for made, watched in zip(chosen, every, strict=True):
         truth, report = truth_of(made, watched.trace), watched.report

@@ -220,3 +220,11 @@ def test_the_linter_refuses_every_way_around_the_gates(folder: str) -> None:
     )
     refused = {found["location"]["row"] for found in json.loads(done.stdout)}
     assert refused == set(range(2, 2 + len(_DETOURS.splitlines())))
+
+
+def test_no_line_is_broken_between_a_figure_and_its_unit() -> None:
+    text = "34 % of 236 ms, 2.8 MiB, 8 % and 9 secondary 7 steps"
+    assert wrapped(text, 13) == ["34 % of", "236 ms,", "2.8 MiB, 8 %", "and 9", "secondary 7", "steps"]
+    assert wrapped("at 19 776 blocks", 8) == ["at", "19 776", "blocks"]
+    # Also where letters take two columns.
+    assert wrapped(f"漢 {text}", 8)[:3] == ["漢 34 %", "of", "236 ms,"]

@@ -5,7 +5,20 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from factories.watch_calls import MAIN, OTHER, SYNC, US, at_ns, batch, kernel, pageable_copy, process, slow, thread
+from factories.watch_calls import (
+    ALLOC,
+    MAIN,
+    OTHER,
+    SYNC,
+    US,
+    at_ns,
+    batch,
+    kernel,
+    pageable_copy,
+    process,
+    slow,
+    thread,
+)
 from stallprobes.native.layouts.watch_file import LossKind
 from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.attribution.findings import ProcessFindings
@@ -13,6 +26,7 @@ from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.call_sums import MOST_SITES, SiteSums
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.process import SlowDriverCall
+from stallprobes.watch.sentences import site_text
 
 
 def stack(line: int) -> CallStack:
@@ -48,6 +62,27 @@ def test_calls_from_one_place_are_counted_together() -> None:
     assert (most.total_ns, most.lost_ns, most.cause) == (4000 * US, 4000 * US, WaitCause.UNATTRIBUTED)
     assert (most.per_second, most.last_ns - most.first_ns) == (None, 12_000 * US)
     assert findings.slow_calls[0].stack == STACKS[1]
+
+
+def test_calls_that_are_named_alike_are_counted_together() -> None:
+    caller, other = (StackFrame(FrameKind.PYTHON, "main", "/home/me/train.py", line) for line in (90, 91))
+    helper = StackFrame(FrameKind.PYTHON, "save", "/home/me/files.py", 7)
+    python = [CallStack((helper, *outer)) for outer in ((caller,), (caller, other), (caller, caller), (other,))]
+    solve, run = (StackFrame(FrameKind.NATIVE, name, "/home/me/solve", None, 1) for name in ("solve", "run"))
+    compiled = [CallStack(native=frames) for frames in ((solve,), (solve.changed(offset=2), run), (run,))]
+    (alloc,) = found(slow(ALLOC, 0, 2000, size=1 << 20).changed(stack=1)).slow_calls
+    (copy,) = found(pageable_copy(0, 5000).changed(stack=1)).slow_calls
+    sums = SiteSums()
+    for number, each in enumerate((*python, *compiled)):
+        # Sizes are said of copies alone.
+        sums.add(alloc.changed(stack=each, bytes=number))
+        sums.add(copy.changed(stack=python[0], bytes=number % 2))
+    sites = sums.sites_by_time({})
+    assert sorted(site.calls for site in sites if site.function == ALLOC) == [1, 1, 2, 3]
+    assert {(site.bytes, site.calls) for site in sites if site.is_copy} == {(0, 4), (1, 3)}
+    texts = [site_text(site) for site in sites]
+    assert "3 calls of cuMemAlloc_v2 from files.py:7 in save, called by train.py:90 in main" in texts
+    assert len(set(texts)) == len(texts)
 
 
 def test_a_rate_needs_a_second() -> None:

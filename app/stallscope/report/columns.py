@@ -15,6 +15,10 @@ _ONE_COLUMN = re.compile("[\x00-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2
 # Vowels and final consonants of Hangul. A terminal draws these characters into the preceding syllable, without a column
 # of their own.
 _JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb]")
+# Pattern of the space in a figure, or between it and its unit, at which no line is broken, and a letter that stands for
+# it meanwhile, which no text has: ``printable`` replaces it.
+_IN_FIGURE = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s|[KMGT]iB|bytes?|W|°C|[MG]Hz|\d{3})(?![\w°]))")
+_NO_BREAK = "\x01"
 # Piece of a name. A line break is allowed between two pieces: before @ and /, and after - + : and _.
 _PIECES = re.compile(r"[@/]?[^-+:_@/]*[-+:_]?")
 
@@ -67,11 +71,17 @@ def padded(text: str, columns: int, right: bool = False) -> str:
 
 
 def wrapped(text: str, columns: int, *, first: str = "", indent: str = "", break_long_words: bool = True) -> list[str]:
-    """``text`` in lines of at most ``columns``, broken at spaces.
+    """``text`` in lines of at most ``columns``, broken at spaces that are not in a figure or before its unit.
 
     ``first`` begins the first line, ``indent`` the others. A word longer than a line is broken by ``name_parts`` with
     ``break_long_words``, else it stays whole.
     """
+    text = _IN_FIGURE.sub(_NO_BREAK, text)
+    lines = _broken(text, columns, first, indent, break_long_words)
+    return [line.replace(_NO_BREAK, " ") for line in lines]
+
+
+def _broken(text: str, columns: int, first: str, indent: str, break_long_words: bool) -> list[str]:
     words = text.split()
     room = columns - display_width(indent)
     if display_width(text) == len(text) and all(len(word) <= room for word in words):

@@ -60,7 +60,9 @@ class SiteSums:
 
     def add(self, call: ExplainedCall) -> None:
         """Add a slow call."""
-        kind = call.function, call.bytes, function_of(call.function).kind_of(call.pageable) is CallKind.COPIES
+        # Of copies alone the size is said.
+        size = call.bytes if family_of(call.function) is CallFamily.COPY else None
+        kind = call.function, size, function_of(call.function).kind_of(call.pageable) is CallKind.COPIES
         if call.stack is None or not call.stack.own:
             self.without[kind] += 1
             return

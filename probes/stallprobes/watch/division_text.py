@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice, zip_longest
+from operator import itemgetter
 
 from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
@@ -33,6 +35,7 @@ from stallprobes.watch.rank_text import (
     waits_clause,
 )
 from stallprobes.watch.ranks.result import RankWait
+from stallprobes.watch.reading.call_stack import FrameKind
 from stallprobes.watch.reading.cpu_supply import Workers
 from stallprobes.watch.reading.kernel_names import kernel_label
 from stallprobes.watch.sentences import frame_text
@@ -101,11 +104,19 @@ _LEAST_LIMIT = 0.005
 # Smallest width (share of the time) of an interval that is printed with its figure. The error of the clocks alone makes
 # the interval 2 * CLOCK_ERROR wide.
 _LEAST_INTERVAL = 2.5 * CLOCK_ERROR
+# Smallest part of the start-up that is said.
+_LEAST_START_UP = 0.01
 # Smallest rates of page faults (a second) that are reported. _MANY_FAULTS: all page faults of a process that uses
 # managed memory. _MANY_DISK_FAULTS: page faults that read from a disk, each of which takes 0.1 ms or more.
 _MANY_FAULTS, _MANY_DISK_FAULTS = 200, 20
 # Verdicts whose reason is the GPU's work, not what the host does: they name no task of a library.
 _OF_GPU = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.STREAMS)
+# What a host that sleeps in a module of Python's library waits for, by the path of the module.
+_AWAITED = {
+    "another thread of its process": re.compile(r"/python3[^/]*/(?:threading|queue)\.py$"),
+    "another process": re.compile(r"/python3[^/]*/(?:subprocess|multiprocessing/\w+)\.py$"),
+    "a request or data from a socket": re.compile(r"/python3[^/]*/(?:selectors|socket|ssl|asyncio/\w+)\.py$"),
+}
 # Verdicts that name a compiler of device code as their reason, if it runs for half of the time without GPU work.
 _COMPILING = (Bound.HOST, Bound.CHILD, Bound.ASLEEP)
 
@@ -207,13 +218,13 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         clause = "it waits for a lock that another thread has"
     if sequence.verdict is Bound.HOST and sequence.collects >= max((1 - sequence.gpu.share) / 2, _LEAST_COLLECTING):
         clause = "Python collects garbage while the GPU waits"
+    if sequence.verdict is Bound.ASLEEP and (awaited := _awaited(sequence)):
+        clause = f"the GPU waits for the host, and the host for {awaited}"
     compiler = max(sequence.lines, key=lambda line: line.compiles).compiler if sequence.lines else None
     if sequence.verdict in _COMPILING and compiler is not None and 2 * sequence.compiles >= 1 - sequence.gpu.share:
         clause = f"{compiler} compiles while the GPU waits"
-    task = sequence.tasks[0] if sequence.tasks else None
-    if sequence.verdict not in _OF_GPU and task is not None:
-        traits = task.task.traits
-        clause = traits.clause if task.cost >= traits.least * (1 - sequence.gpu.share) else clause
+    if sequence.verdict not in _OF_GPU and sequence.main_task is not None:
+        clause = sequence.main_task.traits.clause
     if sequence.verdict is Bound.GPU:
         clause = _gpu_clause(sequence)
     if sequence.verdict is Bound.TURNS:
@@ -397,7 +408,7 @@ def kernel_text(kernel: KernelTime, sequence: SequenceDivision, whole: bool = Fa
         words[-1] += f" in {three(kernel.waves)} waves" if kernel.waves >= 1 else f" {part}"
     if whole and kernel.threads:
         registers = f" with {kernel.registers} registers" if kernel.registers else ""
-        words.append(f"{kernel.threads} threads in each{registers}")
+        words.append(f"{plural(kernel.threads, 'thread')} in each{registers}")
     if kernel.local_bytes:
         size = size_text(kernel.local_bytes)
         words.append(f"at least {size} of local memory for each thread (spilled registers, arrays)")
@@ -429,6 +440,17 @@ def faults_text(process: ProcessFindings) -> str:
             "short, or the files that it maps are not in memory."
         )
     return " ".join(texts)
+
+
+def _awaited(sequence: ProgramSequence) -> str:
+    """What a sequence sleeps for in most of the time without GPU work, by the innermost frames of its lines; "" if they
+    do not say it."""
+    times = dict.fromkeys(_AWAITED, 0.0)
+    for inner in (each for line in sequence.lines for each in line.inner if each.place.kind is FrameKind.PYTHON):
+        for what, pattern in _AWAITED.items():
+            times[what] += inner.cost if pattern.search(inner.place.file) else 0.0
+    what, most = max(times.items(), key=itemgetter(1))
+    return what if 2 * most >= 1 - sequence.gpu.share else ""
 
 
 def _uses_managed(process: ProcessFindings) -> bool:
@@ -559,7 +581,8 @@ def start_up_text(division: ProcessDivision, ended: bool) -> str:
         )
     if not division.start_up_ns:
         return ""
-    inside = ", ".join(f"{part.word} {duration_ns(ns)}" for part, ns in division.start_up.items())
+    least = _LEAST_START_UP * division.start_up_ns
+    inside = ", ".join(f"{part.word} {duration_ns(ns)}" for part, ns in division.start_up.items() if ns >= least)
     return f"Start-up took {duration_ns(division.start_up_ns)}" + (
         f", of it inside calls: {inside}." if inside else "."
     )

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, family_of, function_of
-from stallprobes.units import duration_ns, plural
+from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch import division_text
 from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
@@ -44,6 +44,9 @@ _LEAST_RATE = 9.5
 # Smallest price (largest possible cost of waits, as a share of the time) that is printed as a figure. A smaller price
 # is printed as "less than 1 %". If a line mostly waits and has a smaller price, its remedy is about its GPU work.
 _LEAST_PRICE = 0.005
+# Smallest part of a line's cost that a task of a library must have for its remedy: _LEAST_OF_MAIN for the task that is
+# the reason of the verdict.
+_LEAST_OF_TASK, _LEAST_OF_MAIN = 0.5, 0.25
 # Remedy for time between calls.
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."
 # Remedy for time inside calls that submit work, such as launches.
@@ -100,6 +103,8 @@ _OUTSIDE_REMEDY = (
 )
 # Pattern of the name of a PyTorch thread that runs the backward pass.
 _AUTOGRAD = re.compile(r"autograd \d+$")
+# Pattern of functions that copy from one place of a GPU to another, or to another GPU.
+_ON_GPUS = re.compile(r"cuMemcpy(?:DtoD|DtoA|AtoD|AtoA|(?:3D)?Peer)")
 # Remedy for calls that copy to the GPU and block.
 _UPLOAD_REMEDY = "Copy from pinned memory with an asynchronous call, which does not block."
 # Causes of a wait that lie outside the waiting function: a remedy for the function does not help.
@@ -183,7 +188,7 @@ def wait_text(wait: WaitPlace, process: ProcessFindings, sequence: ProgramSequen
     where = _where(wait.place, wait.thread, process)
     named = wait.inner is not None and wait.place != PACKAGES and not _is_line(wait.inner, wait.place)
     inner = f", in {frame_text(wait.inner)}" if wait.inner is not None and named else ""
-    rate = f"{wait.per_second:.0f}" if wait.per_second >= _LEAST_RATE else f"{wait.per_second:.1f}"
+    rate = format_count(round(wait.per_second)) if wait.per_second >= _LEAST_RATE else f"{wait.per_second:.1f}"
     # A run of queries is one wait.
     call, by = ("wait", "by") if family_of(wait.function) is CallFamily.QUERY else ("call", "of")
     calls = f"about {rate} {call}{'' if rate == '1' else 's'} {by} {wait.function} a second"
@@ -275,7 +280,9 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
     if line.place is None or (line.cost.share < _LEAST_SHOWN and not count_alike(sequence)):
         return ""
     task = max(line.tasks, key=lambda each: line.tasks[each], default=None)
-    if task is not None and 2 * line.tasks[task] >= line.cost.share:
+    # What is seen of a task is a least.
+    least = _LEAST_OF_MAIN if task is not None and task is sequence.main_task else _LEAST_OF_TASK
+    if task is not None and line.tasks[task] >= least * line.cost.share:
         return f"{task.traits.clause} here: {task.traits.remedy}"
     for holding in sequence.holding:
         inside = line.calls.share > max(line.between.share, line.price)
@@ -388,8 +395,21 @@ def _sorts(line: ProgramLine, by_time: bool) -> Iterator[tuple[float, str, str]]
         more = f" ({line.compiler} compiles {percent(line.compiles)})" if compiles else ""
         waits = line.own_lock >= max(_LEAST_SHOWN, _LEAST_NAMED * line.between.share)
         more = f" (waits for a lock {percent(line.own_lock)})" if waits and not compiles else more
-        before = f"host time before {line.between.function}" if line.between.function else "computing between calls"
+        before = f"host time{_since(line)} before {line.between.function}"
+        before = before if line.between.function else "computing between calls"
         yield line.between.share, before, more
+
+
+def _since(line: ProgramLine) -> str:
+    """`` since line 30``, in another file `` since load.py:30 in load``; "" where it is not known since which line."""
+    since, place = line.since, line.place
+    if since is None or place is None:
+        return ""
+    same = since.line is not None and (since.kind, since.source or since.file) == (
+        place.kind,
+        place.source or place.file,
+    )
+    return f" since line {since.line}" if same else f" since {frame_text(since)}"
 
 
 def _is_line(inner: StackFrame, place: StackFrame | None) -> bool:
@@ -428,7 +448,7 @@ def _of_cause(line: ProgramLine, function: str, process: ProcessFindings, causes
 
 def _of_wait(function: str) -> str:
     family = family_of(function)
-    if family is CallFamily.COPY:
+    if family is CallFamily.COPY and not _ON_GPUS.match(function):
         return _UPLOAD_REMEDY if "HtoD" in function else cause_of(WaitCause.OWN_WORK).remedy
     if family in (CallFamily.HOST_MEMORY, CallFamily.MODULE):
         return cause_of(WaitCause.GPU_WORK).by_family[family]
@@ -436,7 +456,8 @@ def _of_wait(function: str) -> str:
 
 
 def _of_call(function: str) -> str:
-    cause = cause_of_task(function_of(function).task_of(pageable=True))
+    task = function_of(function).task_of(pageable=True)
+    cause = None if _ON_GPUS.match(function) else cause_of_task(task)
     return _of_launches(function) if cause is None else cause_of(cause).remedy
 
 

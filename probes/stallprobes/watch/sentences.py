@@ -205,7 +205,8 @@ def headline(thread: ThreadFindings) -> str:
         return f"No call of {who} was slow."
     shares = [(round(100 * loss.ns / thread.lost_ns), loss_text(loss)) for loss in thread.lost]
     causes = ", ".join(f"{share} % {text}" for share, text in shares if share)
-    return f"{100 * thread.lost_share:.0f} % of the time of {who} is waiting: {causes}."
+    share = "Less than 1 %" if thread.lost_share < 0.005 else f"{100 * thread.lost_share:.0f} %"
+    return f"{share} of the time of {who} is waiting: {causes}."
 
 
 def skipped_texts(names: int, files: int) -> Iterator[str]:

@@ -1,11 +1,11 @@
 /* A program that is attached while it runs: attached CALL [blocked] [handler] [storm] [hung] [parent] [many]
- * [graphs].
+ * [several] [graphs].
  *
  * A thread with the name of libcuda's own sleeps in the system call CALL: poll, ppoll, epoll, select, accept, sleep, or
  * one in which no thread may be borrowed: futex, read. Where it says so, all threads block all signals; there is a handler
  * of SIGSEGV with a stack of its own in each thread; a storm of signals with a handler reaches the sleeping thread; a
  * thread hangs in a call from before on, or once there is the file of HANGS_ONCE_THERE_IS; the program has started another one like it, whose output goes nowhere; not one
- * thread makes launches, but MANY; each instantiates a graph with each wait. For each line on its input, the thread is woken and compares what it has with what it
+ * thread makes launches, but MANY or SEVERAL; each instantiates a graph with each wait. For each line on its input, the thread is woken and compares what it has with what it
  * had before it slept: registers, extended state, signal mask, alternate stack, errno; the program answers with a line:
  * what differs and how often the call was interrupted without a signal. Launches continue meanwhile, and each is counted
  * by the program itself. At the end of the input it exits with 0.
@@ -43,7 +43,7 @@ int main(void)
 
 #include "stand_in.h"
 
-enum { MANY = 64, REGISTERS = 6, VECTORS = 16, SIGNALS = 65, ERRNO = 77 };
+enum { MANY = 64, SEVERAL = 10, REGISTERS = 6, VECTORS = 16, SIGNALS = 65, ERRNO = 77 };
 
 struct state {
     uint64_t registers[REGISTERS];
@@ -51,7 +51,7 @@ struct state {
 };
 
 static const char *call;
-static int blocked, handler, storm, hung, many, graphs;
+static int blocked, handler, storm, hung, graphs, launchers = 1;
 static int wake[2], ready[2], listening;
 static uint32_t ended;
 static uint64_t handled;
@@ -330,7 +330,10 @@ int main(int count, char **words)
         handler |= !strcmp(words[at], "handler");
         storm |= !strcmp(words[at], "storm");
         hung |= !strcmp(words[at], "hung");
-        many |= !strcmp(words[at], "many");
+        if (!strcmp(words[at], "many"))
+            launchers = MANY;
+        if (!strcmp(words[at], "several"))
+            launchers = SEVERAL;
         graphs |= !strcmp(words[at], "graphs");
         if (!strcmp(words[at], "parent") && start_child(words[0]))
             return 2;
@@ -368,7 +371,7 @@ int main(int count, char **words)
         while (!getenv("HANGS_ONCE_THERE_IS") && stand_in_begun() == calls)
             nanosleep(&pause, NULL);
     }
-    for (int at = 0; at < (many ? MANY : 1); at++)
+    for (int at = 0; at < launchers; at++)
         pthread_create(&launching[at], NULL, launching_thread, NULL);
     say("ready\n");
     for (;;) {
@@ -381,7 +384,7 @@ int main(int count, char **words)
             wake_sleeper();
     }
     __atomic_store_n(&ended, 1, __ATOMIC_RELEASE);
-    for (int at = 0; at < (many ? MANY : 1); at++)
+    for (int at = 0; at < launchers; at++)
         pthread_join(launching[at], NULL);
     if (storm)
         pthread_join(storming, NULL);

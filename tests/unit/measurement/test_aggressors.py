@@ -24,6 +24,7 @@ from stallprobes.measurement.aggressors import Aggressors, least_free_bytes, pro
 from stallprobes.model import MIB, Buffer, Probe, Role, Space
 
 UUID = "41414141-4141-4141-4141-414141414141"
+pytestmark = pytest.mark.usefixtures("forked_engines")
 
 
 def aggressors(nvml: FakeNvml, *names: str, pids: tuple[int, ...] = (77,), shared: bool = False) -> Aggressors:

@@ -155,6 +155,24 @@ def test_the_injected_library_uses_as_many_buffers_as_there_is_room_for(tmp_path
     assert library.ss_oldest_completed() == LARGE_BUFFERS + 1
 
 
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+def test_a_buffer_is_small_or_large_as_is_asked_for_while_one_is_free(tmp_path: Path) -> None:
+    library = injected(tmp_path)
+    memory = (ctypes.c_uint8 * (LARGE_BUFFERS * LARGE_BUFFER_BYTES + (MOST_BUFFERS - LARGE_BUFFERS) * BUFFER_BYTES))()
+    library.ss_place_buffers(memory)
+    library.ss_use_buffers(2, 2)
+
+    def give(small: int) -> int:
+        buffer, size, most = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
+        library.ss_give_buffer(ctypes.byref(buffer), ctypes.byref(size), ctypes.byref(most), small)
+        assert bool(buffer.value) == bool(size.value)
+        return size.value
+
+    assert [give(small) for small in (1, 0, 1, 1, 1)] == [
+        BUFFER_BYTES, LARGE_BUFFER_BYTES, BUFFER_BYTES, LARGE_BUFFER_BYTES, 0
+    ]  # fmt: skip
+
+
 def test_threads_that_request_and_complete_never_share_a_buffer(pool: BufferPool) -> None:
     native, rounds = callbacks(), 300
     wrong: list[int] = []

@@ -57,7 +57,9 @@ def test_a_table_that_is_too_wide_folds_text_and_keeps_names_and_figures_whole()
 def test_where_figures_alone_are_wider_each_row_is_text_with_the_titles_of_its_figures() -> None:
     columns = [TableColumn("name"), *(TableColumn(f"part {number}", right=True, unit="µs") for number in range(6))]
     lines = written(columns, [("launch", *map(str, range(6)))], 45)
-    assert lines == ["  launch: part 0 0 µs, part 1 1 µs, part 2 2", "    µs, part 3 3 µs, part 4 4 µs, part 5 5 µs"]
+    assert lines == [
+        "  launch: part 0 0 µs, part 1 1 µs, part 2", "    2 µs, part 3 3 µs, part 4 4 µs, part 5", "    5 µs"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [40, 41, 57, 80])

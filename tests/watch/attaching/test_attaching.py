@@ -296,7 +296,7 @@ def test_beside_many_threads_that_launch_kinds_are_switched_on(stand_in: StandIn
     CPU that so many records take.
     """
     with RunningProgram(stand_in, "epoll", "many", "storm") as program:
-        attached = [recorded(program, Attached(program.pid)) for _ in range(5)]
+        attached = [recorded(program, Attached(program.pid)) for _ in range(3)]
         for contents in attached:
             check(contents, in_storm=True)
         processes = [process for contents in attached for process in contents.processes]

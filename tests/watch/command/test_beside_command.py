@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from factories.documents import validate
+from factories.forked_processes import ForkedProcess
 from factories.processes import children, engines, has_ended, wait_for_end
 from factories.shared_folder import shared_folder
 from factories.waiting import LIMIT_S, wait_until
@@ -34,9 +35,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 
 @pytest.fixture
 def program(programs: Programs, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A program whose steps take 3 ms, in its steady part."""
+    """A program whose steps take 6 ms, in its steady part."""
     text = tmp_path / "steps.txt"
-    text.write_text(Schedule("steps", (main(launch(2500.0), op("sync"), op("step")),), seconds=SECONDS).text)
+    text.write_text(Schedule("steps", (main(launch(5500.0), op("sync"), op("step")),), seconds=SECONDS).text)
     line = [str(programs.folder / "program"), str(text), str(tmp_path / "steps.trace")]
     with subprocess.Popen(line, env=programs._environment(), stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
@@ -50,7 +51,7 @@ def program(programs: Programs, tmp_path: Path) -> Iterator[subprocess.Popen[str
 def watch(programs: Programs, folder: Path, pid: int, *arguments: str) -> subprocess.Popen[str]:
     free = str(folder / "free")
     line = ["factories.simulated_aggressors", free, "watch", "--pid", str(pid), "--headless", *arguments]
-    return subprocess.Popen(
+    return ForkedProcess(
         [sys.executable, "-m", *line],
         env=programs._environment(),
         stdin=subprocess.DEVNULL,

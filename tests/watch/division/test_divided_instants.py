@@ -116,7 +116,7 @@ def counted(times: SequenceTimes, begin: int, end: int, width: int = 1000) -> Co
     return +(found + Counter(dict(zip(FLAGS, total[WAITING:LEAST_GAPS], strict=True))))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(sequences())
 def test_each_instant_has_the_part_of_the_reference(times: SequenceTimes) -> None:
     found: dict[int, tuple[Part | bool, ...]] = {}
@@ -127,7 +127,7 @@ def test_each_instant_has_the_part_of_the_reference(times: SequenceTimes) -> Non
     assert found == {at: tuple(one) for at, one in divided_one_by_one(times, 0, LENGTH).items()}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(sequences(), moments, st.integers(1, 20))
 def test_the_sums_of_slices_and_bins_are_those_of_the_whole(times: SequenceTimes, border: int, width: int) -> None:
     whole = counted(times, 0, LENGTH)
@@ -135,7 +135,7 @@ def test_the_sums_of_slices_and_bins_are_those_of_the_whole(times: SequenceTimes
     assert whole == totals(divided_one_by_one(times, 0, LENGTH))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(sequences())
 def test_the_parts_are_the_recorded_time_without_remainder(times: SequenceTimes) -> None:
     parts = sum(count for name, count in counted(times, 0, LENGTH).items() if name in [part.value for part in Part])

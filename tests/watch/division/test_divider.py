@@ -138,7 +138,7 @@ def _spans(pairs: list[tuple[int, int]]) -> Spans:
     return Spans(int64s([one[0] for one in pairs]), int64s([one[1] for one in pairs]))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(programs())
 def test_a_program_is_divided_as_the_reference_divides_it(calls: list[Call]) -> None:
     found = divided(calls, [LENGTH])
@@ -225,7 +225,7 @@ GAP_AT_BORDER = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(programs(most_threads=1), st.lists(st.floats(1, LENGTH), max_size=12), st.booleans())
 @example(COPIES_LATER, [19.0], False)
 @example(GAP_AT_BORDER, [19.0], False)
@@ -246,7 +246,7 @@ def test_a_program_is_divided_alike_while_it_runs(calls: list[Call], times: list
         assert one == other
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(programs(most_threads=1), st.lists(st.integers(1, LENGTH), min_size=1, max_size=7, unique=True).map(sorted))
 def test_parts_of_a_program_are_divided_as_the_reference_divides_them(calls: list[Call], borders: list[int]) -> None:
     # The time of a sequence begins with its first call that is known.

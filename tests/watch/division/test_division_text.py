@@ -41,7 +41,7 @@ from stallprobes.watch.division_text import (
     workers_text,
 )
 from stallprobes.watch.lines.places import PACKAGES
-from stallprobes.watch.lines.result import LockHolder, ProgramSequence
+from stallprobes.watch.lines.result import InnerPlace, LineTime, LockHolder, ProgramLine, ProgramSequence
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.reading.cpu_supply import CpuSupply, Workers
 from stallprobes.watch.report import document
@@ -162,6 +162,30 @@ def test_a_wait_for_pythons_lock_is_said_where_it_takes_time() -> None:
     assert interpreter_text(held) == (
         "It waits for a lock of its own 52 % of the time: another thread has it, 70 % of that at load.py:9 in decode."
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "awaited"),
+    [
+        ("/usr/lib/python3.12/threading.py", "another thread of its process"),
+        ("/opt/conda/lib/python3.11/multiprocessing/connection.py", "another process"),
+        ("/usr/lib/python3.13t/selectors.py", "a request or data from a socket"),
+        ("/usr/lib/python3.12/site-packages/pool/threading.py", "input, a lock, a timer or a request"),
+        ("/home/me/queue.py", "input, a lock, a timer or a request"),
+    ],
+)
+def test_a_host_that_sleeps_in_a_module_of_python_waits_for_what_the_module_does(file: str, awaited: str) -> None:
+    inner = (InnerPlace(place=StackFrame(FrameKind.PYTHON, "wait", file, 355), cost=0.5),)
+    line = ProgramLine(
+        place=StackFrame(FrameKind.PYTHON, "step", "/home/me/train.py", 45), stack=None, thread=1, samples=50,
+        share=EXACT, cost=EXACT, between=LineTime(share=0.5, function="cuLaunchKernel"), inner=inner,
+    )  # fmt: skip
+    asleep = sequence(verdict=Bound.ASLEEP, lines=(line,))
+    said = "MainThread is asleep: the GPU waits for the host, and the host for"
+    assert verdict_text(asleep, process_of(asleep)) == f"{said} {awaited}."
+    # Most of the time without GPU work passes elsewhere.
+    less = asleep.changed(lines=(line.changed(inner=(inner[0].changed(cost=0.1),)),))
+    assert verdict_text(less, process_of(less)) == f"{said} input, a lock, a timer or a request."
 
 
 def test_a_host_that_sleeps_for_some_of_its_time_is_said() -> None:
@@ -324,6 +348,10 @@ def test_start_up_and_end_are_a_paragraph_of_their_own() -> None:
     assert found is not None
     assert start_up_text(found, True) == "Start-up took 4.00 s, of it inside calls: loading 1.00 s."
     assert start_up_text(found.changed(start_up={}), True) == "Start-up took 4.00 s."
+    hardly = {Part.LOADING: 5 * SECOND // 100, Part.FREE: 970}
+    assert start_up_text(found.changed(start_up=hardly), True) == (
+        "Start-up took 4.00 s, of it inside calls: loading 50.0 ms."
+    )
     assert start_up_text(found.changed(start_up_ns=0), True) == ""
     assert start_up_text(found.changed(steady=False), True).startswith("There was no steady state: ")
     assert start_up_text(found.changed(steady=False), False).startswith("The start-up is not over")

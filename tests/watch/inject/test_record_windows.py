@@ -99,6 +99,21 @@ def test_records_are_on_and_off_in_turn_and_none_is_lost_while_they_are_on(stand
     assert not np.isin(calls.rows["correlation"][off], kernels).any()
 
 
+def test_records_are_switched_and_come_while_a_flush_takes_long(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    # As on an H200 beside streams that wait for each other's events, where the GPU is never idle.
+    settings = {"STAND_IN_FLUSH_MS": "600000"}
+    program = stand_in.start(folder, "steps-until-stopped", "100", options=WatchOptions(), settings=settings)
+    try:
+        wait_until(lambda: any(len(one.windows) >= ENOUGH for one in _processes(folder)), f"{ENOUGH} windows")
+        # CUPTI hands over what is full.
+        wait_until(lambda: any(one.records for one in _processes(folder)), "records")
+    finally:
+        program.terminate()
+    assert (program.communicate(), program.returncode) == (("", ""), 0)
+
+
 def test_frequent_calls_are_not_followed_where_their_callbacks_exceed_the_budget(
     stand_in: StandIn, tmp_path: Path
 ) -> None:

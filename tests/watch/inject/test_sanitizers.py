@@ -152,7 +152,7 @@ def test_no_sanitizer_finds_anything_while_a_program_is_attached(
     assert (code, output) == (0, ""), errors
 
 
-@pytest.mark.parametrize("words", [("poll",), ("epoll", "many")], ids=" ".join)
+@pytest.mark.parametrize("words", [("poll",), ("epoll", "several")], ids=" ".join)
 def test_no_sanitizer_finds_anything_while_it_is_woken(sanitized: StandIn, words: tuple[str, ...]) -> None:
     options = {**FORKED_OPTIONS, "ASAN_OPTIONS": f"{FORKED_OPTIONS['ASAN_OPTIONS']}:use_sigaltstack=0"}
     # As where a program is attached: a callback may last longer than its recording.

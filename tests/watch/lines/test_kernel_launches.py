@@ -82,6 +82,31 @@ def test_a_kernel_that_ran_once_among_thousands_has_its_shape() -> None:
     assert shapes == [(128, 40, 64), (256, 32, 0)]
 
 
+def test_what_is_reserved_for_all_kernels_is_no_kernels_local_memory() -> None:
+    """What all kernels of a context have grows from 576 to 928 bytes a thread, as on an H200 once PyTorch has loaded
+    other code; a kernel of the name "gemm" has 128 bytes of its own."""
+
+    def of(at: int, name: int, a_thread: int, context: int = 1) -> Mapping[str, Any]:
+        made = {**kernel(at, at + 5, name=name, context=context), "thread": 63 | 16 << 10}
+        return {**made, "bytes": 132 * 2048 * a_thread}
+
+    def local(*readings: Iterable[Mapping[str, Any]]) -> list[int]:
+        launches = KernelLaunches()
+        for each in readings:
+            launches.add(sample_batch(), call_batch(), recorded(each), STACKS)
+        return [kernel.local_bytes for kernel in described(launches).values()]
+
+    early, late = [of(0, 2, 576), of(10, 2, 576)], [of(20, 2, 928), of(30, 2, 928)]
+    assert local([*early, *late]) == local(early, late) == local([*early, of(40, 1, 928)], late) == [0, 0]
+    # Records come in the order of their ends, or of their threads.
+    assert local([of(40, 1, 1056), *late, of(50, 2, 928)]) == local([of(50, 2, 928), of(40, 1, 1056)]) == [128, 0]
+    # The part of all may have grown since.
+    assert local([*early, of(40, 1, 1056)]) == [0, 0]
+    assert local([of(0, 1, 704), *late]) == [0, 0]
+    # Contexts have parts of their own.
+    assert local([of(0, 1, 928), of(10, 2, 576, context=2)]) == [0, 0]
+
+
 @pytest.mark.parametrize(
     ("threads", "registers", "shared", "blocks"),
     [

@@ -329,6 +329,19 @@ def test_lines_that_have_a_lock_have_its_waits_beside_those_for_pythons_lock() -
     assert [(each.place.line, each.share) for each in found.lock_holders] == [(30, 1.0)]
 
 
+def test_a_program_that_sleeps_for_a_lock_of_its_own_is_bound_by_the_thread_that_has_it() -> None:
+    asleep = divided(Bound.ASLEEP).changed(gpu=Figure(0.3, 0.25, 0.35), second=Bound.WAIT)
+    samples = [
+        Sampled(at, at + 9, 100, between=True, holder=MOST_STACKS + 2 if at < 600 else 0) for at in range(0, 900, 10)
+    ]
+    found = lines(samples, asleep)
+    assert (found.verdict, found.second) == (Bound.THREAD, Bound.WAIT)
+    # Of the 70 % in which the GPU waits, a third for the lock.
+    assert lines(samples[40:], asleep).verdict is Bound.THREAD
+    assert lines(samples[48:], asleep).verdict is Bound.ASLEEP
+    assert lines(samples, asleep.changed(verdict=Bound.WAIT)).verdict is Bound.WAIT
+
+
 def test_an_instant_between_calls_belongs_to_the_thread_that_makes_the_next_call() -> None:
     """As where the main thread waits for autograd's: of its time between calls, what follows the other's last call."""
     calls = call_batch(
@@ -614,6 +627,45 @@ def test_time_of_a_librarys_own_thread_is_that_of_the_last_line_that_called_the_
     assert shares[20] > 0.35
 
 
+def compiled(line: int, file: str = "/home/me/solve.cu", function: str = "step") -> CallStack:
+    """A stack in a compiled program with lines."""
+    return CallStack(native=(StackFrame(FrameKind.NATIVE, function, "/home/me/solve", line, source=file),))
+
+
+def test_host_time_of_compiled_code_has_the_line_of_the_call_before() -> None:
+    """In each step a wait at one line, 20 ms of the host before a launch at another, and a copy at a third."""
+    stacks = {1: compiled(31), 2: compiled(47), 3: compiled(9, "/home/me/copies.cu", "load")}
+    samples, calls = [], []
+    for begin in range(0, 2_000_000, 100_000):
+        waited, launched, copied = begin + 50_000, begin + 70_000, begin + 80_000
+        samples += [
+            Sampled(begin, waited, 50_000, SYNC, stack=1),
+            Sampled(waited, launched, 20_000, LAUNCH, between=True, stack=2),
+            Sampled(launched + 10, copied, 9_990, H2D, between=True, stack=3),
+            Sampled(copied + 10, begin + 100_000, 19_990, SYNC, between=True, stack=1),
+        ]
+        calls += [slow(SYNC, begin, waited), slow(LAUNCH, launched, launched + 10), slow(H2D, copied, copied + 10)]
+    sums = sums_of(samples, call_batch(calls))
+    (found,) = lines_of(sums, at_ns(0), None, stacks, one_sequence)
+    texts = {one.place.line: what_text(one, by_time=True) for one in found.lines if one.place is not None}
+    assert texts[47] == "host time since line 31 before cuLaunchKernel"
+    assert texts[9] == "host time since solve.cu:47 in step before cuMemcpyHtoDAsync_v2"
+    assert "host time since copies.cu:9 in load before cuStreamSynchronize" in texts[31]
+    assert [one.since and one.since.line for one in sorted(found.lines, key=_line_of)] == [47, 9, 31]
+    # Where the function before is called at several lines, it is not known since which.
+    twice = {**stacks, 4: compiled(32)}
+    other = [each._replace(stack=4) if number % 8 == 0 else each for number, each in enumerate(samples)]
+    (unknown,) = lines_of(sums_of(other, call_batch(calls)), at_ns(0), None, twice, one_sequence)
+    assert {_line_of(one): one.since and one.since.line for one in unknown.lines}[47] is None
+    # Samples of Python have the line at which the time passes.
+    assert all(one.since is None for one in lines(samples, calls=call_batch(calls)).lines)
+
+
+def _line_of(one: ProgramLine) -> int:
+    assert one.place is not None
+    return one.place.line or 0
+
+
 def line(**of: object) -> ProgramLine:
     fields = {
         "place": STACKS[1].place, "stack": STACKS[1], "thread": MAIN, "samples": 50, "share": Figure(0.4, 0.35, 0.46),
@@ -859,6 +911,10 @@ def test_compiled_code_of_all_packages_is_one_place() -> None:
             Bound.LOADING,
             cause_of(WaitCause.MODULE).remedy,
         ),
+        (line(calls=LineTime(share=0.3, function=H2D)), Bound.SUBMISSION, "Use pinned memory for the copies"),
+        (line(calls=LineTime(share=0.3, function="cuMemcpyDtoDAsync_v2")), Bound.SUBMISSION, "Submit more work with"),
+        (line(waits=LineTime(share=0.4, function="cuMemcpyDtoD_v2")), Bound.WAIT, "Submit the next work before this"),
+        (line(waits=LineTime(share=0.4, function="cuMemcpyPeer")), Bound.WAIT, "Submit the next work before this"),
         (line(place=None), Bound.WAIT, ""),
     ],
 )
@@ -1128,6 +1184,11 @@ def test_a_task_of_a_library_says_what_it_costs_and_what_helps() -> None:
     assert tasks_text(found.changed(tasks=(task.changed(cost=0.04),)), process) == ""
     line = next(each for each in found.lines if each.place == task.place)
     assert remedy_text(line, process, found).startswith("cuDNN searches for an algorithm here: keep the shapes")
+    # A part of the task that is the reason of the verdict is seen at the line.
+    hardly = line.changed(tasks={LibraryTask.CUDNN_SEARCH: 0.3 * line.cost.share})
+    assert remedy_text(hardly, process, found).startswith("cuDNN searches for an algorithm here: keep the shapes")
+    less = found.changed(tasks=(task.changed(cost=0.3),))
+    assert not remedy_text(hardly, process, less).startswith("cuDNN")
     assert verdict_text(found, process) == "MainThread is host-bound: cuDNN searches for an algorithm."
     assert "searches" not in verdict_text(found.changed(verdict=Bound.GPU), process)
-    assert "searches" not in verdict_text(found.changed(tasks=(task.changed(cost=0.3),)), process)
+    assert "searches" not in verdict_text(less, process)

@@ -28,6 +28,8 @@ LONGEST_NS = SAMPLE_NS * 3 // 2
 DEFERRED_NS = 65 * SAMPLE_NS
 # One of so many runs has samples of nearly all its time between calls, also on a busy machine.
 MOST_RUNS = 8
+# Numbers of steps of a program, the next one where samples lack what is looked for, as on a busy machine.
+DOUBLED = ("50", "100", "200", "400", "800", "1600", "3200")
 
 
 def samples_in(folder: Path) -> list[tuple[SampleBatch, CallBatch, dict[int, CallStack]]]:
@@ -210,7 +212,7 @@ def test_lines_of_a_python_program_are_sampled_without_a_threshold(
 @pytest.mark.parametrize("version", VERSIONS)
 def test_time_between_calls_is_at_the_lines_where_it_passes(stand_in: StandIn, tmp_path: Path, version: str) -> None:
     # On a busy machine the library's thread sees a few of the gaps; the others are at the line of the next call.
-    for count in ("60", "400", "3000"):
+    for count in DOUBLED[1:]:
         run_python(stand_in, tmp_path / count, version, "prepared", count)
         ((batch, calls, stacks),) = samples_in(tmp_path / count)
         check_sums(batch, calls)
@@ -227,7 +229,7 @@ def test_the_line_that_has_pythons_lock_is_known_while_a_thread_waits_for_it(
     stand_in: StandIn, tmp_path: Path, version: str
 ) -> None:
     # On a busy machine the library's thread sees a few of the gaps.
-    for count in ("100", "400", "1600"):
+    for count in DOUBLED[1:]:
         run_python(stand_in, tmp_path / count, version, "contended", count)
         ((batch, _, stacks),) = samples_in(tmp_path / count)
         holders = Counter(int(row["holder"]) for row in batch.rows if row["holder"])
@@ -243,7 +245,7 @@ def test_the_line_that_has_a_lock_is_known_while_a_thread_waits_for_it(
     stand_in: StandIn, tmp_path: Path, version: str, kind: str
 ) -> None:
     # On a busy machine the library's thread sees a few of the gaps.
-    for count in ("50", "200", "800"):
+    for count in DOUBLED[:-1]:
         run_python(stand_in, tmp_path / count, version, kind, count)
         ((batch, _, stacks),) = samples_in(tmp_path / count)
         waits = batch.rows[batch.rows["holder"] > STACKS]

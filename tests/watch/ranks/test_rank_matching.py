@@ -54,7 +54,7 @@ def collectives(
     scatter_ns=st.integers(0, 20 * US),
     late_ns=st.sampled_from([0, 100 * US, 2 * MS]),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_collectives_are_matched_whatever_the_error_of_the_clocks(
     seed: int, offset_ns: int, scatter_ns: int, late_ns: int
 ) -> None:
@@ -68,7 +68,7 @@ def test_collectives_are_matched_whatever_the_error_of_the_clocks(
 
 
 @given(seed=st.integers(0, 2**32 - 1), hidden=st.integers(1, 30), shift=st.integers(0, 30))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_collectives_of_which_records_are_missing_leave_the_others_matched(seed: int, hidden: int, shift: int) -> None:
     first, second, _ = collectives(seed, 80, 100 * US, 5 * US)
     kept = np.r_[0:shift, shift + hidden : 80]
@@ -82,7 +82,7 @@ def test_collectives_of_which_records_are_missing_leave_the_others_matched(seed:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_kernels_of_different_jobs_are_not_matched(seed: int) -> None:
     first, _, _ = collectives(seed, 100, 0, 0)
     second, _, _ = collectives(seed + 1, 100, 0, 0)

@@ -58,24 +58,42 @@ static uintptr_t number_of(const uint8_t *buffer)
     return IS_LARGE(large) ? large : LARGE + (place - LARGE_BYTES) / SS_BUFFER_BYTES;
 }
 
-SS_EXPORTED void ss_requested(uint8_t **buffer, size_t *size, size_t *most)
+/* Takes the first free buffer of those with the numbers from ``first`` up to ``end``; -1 if there is none. */
+static int64_t take(int64_t first, int64_t end)
 {
-    *most = 0;
-    for (uint64_t number = FIRST; number < ss_load(ss_pool.buffers); number++) {
+    for (int64_t number = first; number < end; number++) {
         uint64_t expected = SS_BUFFER_FREE;
         if (ss_load(ss_pool.states[number].state) == SS_BUFFER_FREE &&
             __atomic_compare_exchange_n(&ss_pool.states[number].state, &expected, SS_BUFFER_WITH_CUPTI, 0,
-                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-            ss_add(ss_pool.taken, 1);
-            *buffer = ss_buffer_memory((int)number);
-            *size = IS_LARGE(number) ? SS_LARGE_BUFFER_BYTES : SS_BUFFER_BYTES;
-            return;
-        }
+                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return number;
+    }
+    return -1;
+}
+
+/* A buffer for CUPTI: a small one only if no large one is free, or the other way round. */
+void ss_give_buffer(uint8_t **buffer, size_t *size, size_t *most, int small)
+{
+    int64_t first = (int64_t)FIRST, end = (int64_t)ss_load(ss_pool.buffers), middle = end < LARGE ? end : LARGE;
+    int64_t number = small ? take(middle, end) : take(first, middle);
+    if (number < 0)
+        number = small ? take(first, middle) : take(middle, end);
+    *most = 0;
+    if (number >= 0) {
+        ss_add(ss_pool.taken, 1);
+        *buffer = ss_buffer_memory((int)number);
+        *size = IS_LARGE(number) ? SS_LARGE_BUFFER_BYTES : SS_BUFFER_BYTES;
+        return;
     }
     /* CUPTI drops what has no buffer, and counts it. */
     ss_add(ss_pool.exhausted, 1);
     *buffer = NULL;
     *size = 0;
+}
+
+SS_EXPORTED void ss_requested(uint8_t **buffer, size_t *size, size_t *most)
+{
+    ss_give_buffer(buffer, size, most, 0);
 }
 
 #ifndef SS_CORE

@@ -63,6 +63,8 @@ extern void (*ss_on_completed)(void);
 
 /* The callbacks for cuptiActivityRegisterCallbacks. */
 void ss_requested(uint8_t **buffer, size_t *size, size_t *most);
+/* What ss_requested does, with a small buffer where one is free if ``small``, else with a large one. */
+void ss_give_buffer(uint8_t **buffer, size_t *size, size_t *most, int small);
 void ss_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
 /* The number of the buffer that was completed first and is not yet released; -1 without one. */
 int ss_oldest_completed(void);

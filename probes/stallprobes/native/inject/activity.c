@@ -1,9 +1,11 @@
 /* Activity records: from the buffers that CUPTI fills to the ring and the names of the file.
  *
  * CUPTI hands buffers over in any thread, also the program's; there they are only marked. One helper thread decodes
- * them, so that the ring has one writer. Another one asks CUPTI for the buffers that are not full: a flush may wait for
- * a call in flight, which must hold up neither the program nor the decoding.
+ * them, so that the ring has one writer, and changes windows. Another one asks CUPTI for the buffers that are not full: a
+ * flush may wait for a call in flight, and takes seconds beside streams that wait for each other (six on an H200, CUPTI
+ * 13.5, where the GPU was never idle), which must hold up neither the program, nor the decoding, nor windows.
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -19,18 +21,28 @@
 #include "threads.h"
 #include "windows.h"
 
+/* A benchmark sets less, to have more flushes. */
+#ifndef SS_FLUSH_MS
+#define SS_FLUSH_MS 100
+#endif
+
 enum {
     /* Number of entries in each of the two tables of kernel names. */
     NAMES = 8192,
     /* Largest number of bytes of a name that are read. */
     MOST_OF_NAME = 1 << 16,
     /* Period (ms) at which CUPTI is asked for its buffers that are not full. */
-    FLUSH_MS = 100,
+    FLUSH_MS = SS_FLUSH_MS,
     /* Pause (ms) of the decoding thread while buffers keep coming. To wake the thread for each buffer would take a
      * system call of a thread of the program, and an interrupt of another CPU. */
     REST_MS = 10,
     /* Longest pause (ms) of the thread that looks at the rate of calls, once it has nothing left to do. */
     LONGEST_REST_MS = 10000,
+    /* A thread that fills a small buffer within this time (ms) gets large ones. Reason: with small ones a launch takes
+     * 0.3 us longer (H100), and a large one of such a thread is full after half a second. */
+    FILLED_SOON_MS = 30,
+    /* Number of places for what threads got last, a power of 2. */
+    PLACES = 64,
     /* Longest wait (ms) of the program's exit for the last records. */
     EXIT_MS = 1000,
     /* CUPTI_ACTIVITY_KIND_INVALID, the kind of an unfinished record. */
@@ -81,10 +93,27 @@ static void on_completed(void)
         ss_wake(&completions);
 }
 
+/* Whether the thread that asks for a buffer gets a small one: CUPTI hands a buffer over once all work in it has ended
+ * (CUPTI 13.5), which is when it is full where the GPU is never idle. A thread that fills its buffers soon gets large
+ * ones. Threads with one place share it, which is right for the faster one. */
+static int gets_small(uint64_t now)
+{
+    static struct {
+        uint64_t since_ns, small;
+    } last[PLACES];
+    uint64_t place = (uint64_t)pthread_self() * UINT64_C(0x9e3779b97f4a7c15) / (UINT64_MAX / PLACES + 1);
+    uint64_t bytes = ss_load(last[place].small) ? SS_BUFFER_BYTES : SS_LARGE_BUFFER_BYTES;
+    uint64_t since = ss_load(last[place].since_ns), soon_ns = FILLED_SOON_MS * MS * (bytes / SS_BUFFER_BYTES);
+    int small = !since || now - since > soon_ns;
+    ss_store(last[place].since_ns, now);
+    ss_store(last[place].small, (uint64_t)small);
+    return small;
+}
+
 /* CUPTI drops what has no buffer, and counts it. */
 static void requested(uint8_t **buffer, size_t *size, size_t *most)
 {
-    ss_requested(buffer, size, most);
+    ss_give_buffer(buffer, size, most, gets_small(ss_clock()));
     if (!*buffer && ss_load_acquire(ss_private->recording) == SS_OPEN)
         ss_count_lost(SS_LOST_NO_BUFFER, 1);
 }
@@ -278,6 +307,13 @@ static void decode_buffer(int number)
     ss_release_buffer(number);
 }
 
+/* How long (ms) the decoding thread may wait, at most ``most``, until a window is due. */
+static long until_window(long most)
+{
+    uint64_t due = ss_change_window();
+    return due < (uint64_t)most * MS ? (long)(due / MS) + 1 : most;
+}
+
 static void *decoding_thread(void *unused)
 {
     prctl(PR_SET_NAME, "stallscope-read");
@@ -291,14 +327,18 @@ static void *decoding_thread(void *unused)
         ss_prepare_blocks();
         if (asked == FLUSHED)
             break;
+        long rest = found ? REST_MS : FLUSH_MS;
+        if (asked == RUN)
+            rest = until_window(rest);
         if (found) {
-            wait_for_change(&stage, asked, REST_MS);
+            wait_for_change(&stage, asked, rest);
             continue;
         }
         __atomic_store_n(&awaited, 1, __ATOMIC_SEQ_CST);
-        wait_for_change(&completions, before, FLUSH_MS);
+        wait_for_change(&completions, before, rest);
         __atomic_store_n(&awaited, 0, __ATOMIC_SEQ_CST);
     }
+    ss_end_windows();
     set_stage(FINISHED);
     return unused;
 }
@@ -307,26 +347,20 @@ static void *flushing_thread(void *unused)
 {
     prctl(PR_SET_NAME, "stallscope-flush");
     uint32_t asked;
-    long waited = 0;
     int has_devices = 0;
     do {
-        uint64_t due = ss_change_window();
-        long ms = due < FLUSH_MS * MS ? (long)(due / MS) + 1 : FLUSH_MS;
-        wait_for_change(&stage, RUN, ms);
+        wait_for_change(&stage, RUN, FLUSH_MS);
         asked = ss_load_acquire(stage);
-        /* A window may end in between. Not by the clock, which stands still where a test replays a program. */
-        waited += ms;
-        if (asked == RUN && waited < FLUSH_MS)
-            continue;
-        waited = 0;
         if (!has_devices)
             has_devices = ss_note_devices();
-        cupti.flush(0);
+        /* The last records are asked for in any case. */
+        if (ss_begin_flush() || asked != RUN)
+            cupti.flush(0);
+        ss_end_flush();
         size_t dropped = 0;
         if (!cupti.count_dropped(NULL, 0, &dropped) && dropped)
             ss_count_lost(SS_LOST_DROPPED_BY_CUPTI, dropped);
     } while (asked == RUN);
-    ss_end_windows();
     set_stage(FLUSHED);
     return unused;
 }
@@ -420,7 +454,7 @@ int ss_start_activity(const struct ss_cupti *functions, int gate)
     ss_store(stage, RUN);
     ss_begin_windows(&cupti, since);
     /* Both, or none: where the second one cannot be started, the first one ends, without a flush to wait for. */
-    ss_store_release(ss_private->helpers, !ss_start_thread(decoding_thread, SS_SMALL_STACK));
+    ss_store_release(ss_private->helpers, !ss_start_thread(decoding_thread, SS_CUPTI_STACK));
     if (ss_load(ss_private->helpers) && !ss_start_thread(flushing_thread, SS_CUPTI_STACK))
         return 0;
     end_helpers(FLUSHED);

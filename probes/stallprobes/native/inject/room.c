@@ -55,7 +55,7 @@ enum {
 /* Value (bytes) that stands for no limit. If a limit is not set, the kernel writes a larger number. */
 #define NO_LIMIT (UINT64_C(1) << 60)
 /* Address space (bytes) for the stacks of the library's threads, and for what the C library takes for these threads. */
-#define STACKS (2 * SS_CUPTI_STACK + 2 * SS_SMALL_STACK + 2 * (uint64_t)KIB * KIB)
+#define STACKS (3 * SS_CUPTI_STACK + SS_SMALL_STACK + 2 * (uint64_t)KIB * KIB)
 
 struct ss_lack ss_lack;
 /* One thread at a time looks for room, which may have a small stack: what was read last, the list of cgroups, the folder of

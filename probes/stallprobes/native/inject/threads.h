@@ -6,8 +6,7 @@
 #include <stdint.h>
 
 /* Sizes (bytes) of the stacks of the library's threads. SS_CUPTI_STACK: of threads that call CUPTI, as large as in
- * Java, whose threads call CUPTI too. SS_SMALL_STACK: of threads that do not call CUPTI, and of decoding_thread, which
- * calls only cuptiActivityGetNextRecord. */
+ * Java, whose threads call CUPTI too. SS_SMALL_STACK: of threads that do not call CUPTI. */
 enum { SS_CUPTI_STACK = 1 << 20, SS_SMALL_STACK = 256 << 10 };
 int ss_begin_loading(void);
 void ss_end_loading(void);

@@ -2,7 +2,7 @@
  * the budget.
  *
  * A program that makes few records and calls has no windows: its records are always on. Else they are on for a share of
- * the time. Only the thread that asks CUPTI for its buffers switches them, never one of the program, behind a gate
+ * the time. Only the thread that decodes records switches them, never one of the program, behind a gate
  * (gate.c), and never after the process began to exit: switching then ended programs with a segmentation fault.
  *
  * Where callbacks alone take much of the budget, those of frequent calls are off in windows without records, which are
@@ -73,6 +73,9 @@ enum {
      * returned, for a few ms at most. Reason: a call may be in flight for seconds only because other threads take a lock
      * again and again (an H200: cuStreamCreate beside threads that launch). */
     REFUSED_MS = 1000,
+    /* Number of tenths of a millisecond that a switch waits for the end of a flush: most flushes take less than a tenth of
+     * this time (H200s). Not by the clock, which stands still where a test replays a program. */
+    FLUSH_PATIENCE = 50,
 };
 /* Largest cost (share of the time) with which records are always on: the program would not notice the cost. */
 #define LEAST_COST 0.01
@@ -106,6 +109,8 @@ struct amount {
 };
 
 static uint32_t control;
+/* Whether CUPTI is asked for its buffers. */
+static uint32_t flushes;
 /* The last window; NULL before the first. */
 static struct ss_window *window;
 /* Only the thread that switches uses the rest. */
@@ -490,6 +495,7 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
     ss_store(ss_unfollowed, 0);
     ss_store(ss_quiet_since, 0);
     ss_store(ss_quiet_until, 0);
+    ss_end_flush();
     ss_store_release(control, FREE);
     for (size_t at = 0; at < sizeof switched; at++)
         kinds |= UINT64_C(1) << switched[at];
@@ -638,6 +644,28 @@ static void note_cpus(uint64_t now)
     ss_store(ss_header->cpus_ppm, (uint64_t)(cpus * 1e6));
 }
 
+/* Before CUPTI is asked for its buffers, which is not done during a switch: 0 if there is one. */
+int ss_begin_flush(void)
+{
+    __atomic_store_n(&flushes, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&control, __ATOMIC_SEQ_CST) != SWITCHING)
+        return 1;
+    ss_end_flush();
+    return 0;
+}
+
+void ss_end_flush(void)
+{
+    ss_store_release(flushes, 0);
+}
+
+/* Waits for a flush to end, unless that takes long. */
+static void wait_for_flush(void)
+{
+    for (int waited = 0; waited < FLUSH_PATIENCE && __atomic_load_n(&flushes, __ATOMIC_SEQ_CST); waited++)
+        nanosleep(&(struct timespec){.tv_nsec = MS / 10}, NULL);
+}
+
 /* Switches the records if it is time for it; how long until the next time (ns). Called by one thread. */
 uint64_t ss_change_window(void)
 {
@@ -647,8 +675,10 @@ uint64_t ss_change_window(void)
     if (!self.cupti)
         return UINT64_MAX;
     if (now >= self.due) {
-        if (!__atomic_compare_exchange_n(&control, &expected, SWITCHING, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        if (!__atomic_compare_exchange_n(&control, &expected, SWITCHING, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
             return UINT64_MAX;
+        wait_for_flush();
+        now = ss_clock();
         if (self.alone)
             rate_calls(now);
         else if (window)

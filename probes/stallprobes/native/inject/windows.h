@@ -15,6 +15,8 @@ extern uint64_t ss_quiet_since, ss_quiet_until;
 void ss_settle_window(uint64_t now);
 void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since);
 uint64_t ss_change_window(void);
+int ss_begin_flush(void);
+void ss_end_flush(void);
 void ss_end_windows(void);
 void ss_stop_windows(void);
 int ss_leaves_graphs(uint64_t since);

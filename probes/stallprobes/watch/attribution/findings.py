@@ -225,10 +225,11 @@ class Standstill(Document, kw_only=True):
 
 
 class CallSite(Document, kw_only=True):
-    """Slow calls of one function and size that the same frames of the program's own code made."""
+    """Slow calls of one function from one place in the program, in Python from one caller of its function."""
 
     function: String
     bytes: Unsigned | None
+    """Size of the copies, which is the same; null for other functions."""
     blocking: bool
     """Whether they are copies that return only when the data is there."""
     stack: CallStack
@@ -236,7 +237,7 @@ class CallSite(Document, kw_only=True):
     place: StackFrame | None = None
     """The innermost frame of the program's own code."""
     calls: Unsigned
-    """Including a share of the calls of the function and size that have no stack, as in the times."""
+    """Including a share of such calls without a stack, as in the times."""
     recorded: Unsigned
     """Calls that have such a stack."""
     per_second: Ratio | None = None

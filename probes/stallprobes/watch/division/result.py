@@ -207,8 +207,8 @@ class KernelTime(Document, kw_only=True):
     registers: Unsigned = 0
     """Registers of a thread, by one of its records; 0 if not known."""
     local_bytes: Unsigned = 0
-    """Least local memory of a thread, by one of its records: what it has beyond the process's kernel with the least.
-    Registers that are spilled, and arrays. 0: none is known."""
+    """Least local memory of a thread: what is reserved for it beyond that of a later kernel of its context. Registers
+    that are spilled, and arrays. 0: none is known."""
     fills: Share | None = None
     """Largest share of the GPU's multiprocessors on which its blocks can be at once; null if not known."""
     waves: Ratio | None = None

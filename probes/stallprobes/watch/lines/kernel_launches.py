@@ -14,7 +14,7 @@ from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.native.layouts.watch_file import SampledTime
 from stallprobes.records.rows import Rows, rows_at
 from stallprobes.watch.division.result import KernelTime
-from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.intervals import Int64s, distinct, int64s, numbered
 from stallprobes.watch.lines.places import PACKAGES, place_of
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.reading.kernel_names import demangle_all
@@ -28,6 +28,8 @@ _MOST_SUMS = 1 << 12
 # Limits for naming the line that launches most kernels of a name. _LEAST_LAUNCHES: smallest number of sampled launches
 # at the line. _LEAST_SHARE: its smallest share of the sampled launches of such kernels.
 _LEAST_LAUNCHES, _LEAST_SHARE = 3, 0.5
+# Largest number of kernels of a reading whose reserved local memory is compared: with fewer, less is known.
+_MOST_COMPARED = 1 << 14
 # Longest time (ns) from a sample that was taken at the begin of a call to the begin of the call in the log.
 _LATE_NS = 100_000
 # Smallest time (ns) between calls in which another thread may have taken the sample's stack, at another line than that
@@ -41,11 +43,12 @@ class KernelLaunches:
     def __init__(self) -> None:
         # Thread and stack of sampled launches by their correlation, until their kernels are known.
         self._pending: dict[int, tuple[int, int]] = {}
-        # By the name of a kernel, as the records have it: its sampled launches by thread and stack; its device, its
-        # shape, and the local memory (bytes) that is reserved for it.
+        # By the name of a kernel, as the records have it: its sampled launches by thread and stack; its shape; and the
+        # least local memory (bytes) of all threads that the GPU has room for.
         self._launches: dict[int, Counter[tuple[int, int]]] = {}
         self._sums = 0
-        self._shapes: dict[int, tuple[int, int, int]] = {}
+        self._shapes: dict[int, int] = {}
+        self._local: dict[int, int] = {}
         self._names: dict[int, str] = {}
 
     def add(
@@ -58,6 +61,7 @@ class KernelLaunches:
         if not len(kernels):
             return
         self._note_shapes(records, kernels)
+        self._note_local_memory(rows_at(records.rows, kernels[:_MOST_COMPARED]))
         if self._pending:
             known = np.fromiter(self._pending, np.uint32, len(self._pending))
             self._note_kernels(rows_at(records.rows, kernels[np.isin(records.rows["correlation"][kernels], known)]))
@@ -78,9 +82,6 @@ class KernelLaunches:
         numbers: dict[str, list[int]] = {}
         for number, name in self._names.items():
             numbers.setdefault(names.get(name, ""), []).append(number)
-        least: dict[int, int] = {}
-        for device, _, local in self._shapes.values():
-            least[device] = min(local, least.get(device, local))
         found = []
         for kernel in kernels:
             own = numbers.get(kernel.name, []) if kernel.name else []
@@ -95,8 +96,8 @@ class KernelLaunches:
                 kernel = kernel.changed(place=place, place_share=launches / places.total())
             shape = next((self._shapes[number] for number in own if number in self._shapes), None)
             if shape is not None:
-                device, block, local = shape
-                kernel = _shaped(kernel, block, local - least[device], limits)
+                local = max(self._local.get(number, 0) for number in own)
+                kernel = _shaped(kernel, shape, local, limits)
             found.append(kernel)
         return tuple(found)
 
@@ -124,8 +125,28 @@ class KernelLaunches:
         for name in records.names.keys() - self._shapes.keys():
             places = kernels[names == name]
             if len(places):
-                first = records.rows[places[0]]
-                self._shapes[name] = int(first["device"]), int(first["thread"]), int(first["bytes"])
+                self._shapes[name] = int(records.rows["thread"][places[0]])
+
+    def _note_local_memory(self, kernels: Rows) -> None:
+        """Note how much more is reserved for a kernel than for a later one of its context.
+
+        What is reserved has a part that all kernels of a context have, which may only grow (on an H200 it was 576 bytes
+        for each thread, and 928 once code of PyTorch was loaded, for the same kernels too), and the kernel's own.
+        """
+        reserved = np.ascontiguousarray(kernels["bytes"])
+        if (reserved == reserved[0]).all():
+            return
+        contexts, begins, names = (int64s(kernels[name]) for name in ("context", "start", "name"))
+        for context in distinct(contexts).tolist():
+            own = np.flatnonzero(contexts == context)
+            own = own[np.argsort(begins[own], kind="stable")]
+            beyond = reserved[own] - np.minimum.accumulate(reserved[own[::-1]])[::-1]
+            own, beyond = own[beyond > 0], beyond[beyond > 0]
+            found, numbers = numbered(names[own])
+            most = np.zeros(len(found), beyond.dtype)
+            np.maximum.at(most, numbers, beyond)
+            for name, local in zip(found.tolist(), most.tolist(), strict=True):
+                self._local[name] = max(local, self._local.get(name, 0))
 
     def _note_kernels(self, rows: NDArray[Any]) -> None:
         # A graph launches many kernels of one name at once.
@@ -140,7 +161,7 @@ class KernelLaunches:
 
 def _shaped(kernel: KernelTime, shape: int, local: int, limits: GpuLimits | None) -> KernelTime:
     """A kernel with the shape of its blocks (WatchRecord.thread), the local memory of a thread, and how much of its GPU
-    it fills. ``local`` is what is reserved for it of local memory (bytes) beyond the kernel with the least."""
+    it fills. ``local`` is the least local memory (bytes) of all threads that the GPU has room for."""
     threads, registers, shared = (shape & 0x3FF) + 1, shape >> 10 & 0xFF, (shape >> 18) * 16
     kernel = kernel.changed(threads=threads, registers=registers)
     if limits is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -30,7 +30,7 @@ from stallprobes.watch.lines.result import (
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.lines.waits import WaitSum, wait_places
-from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, StackFrame
+from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler
 from stallprobes.watch.reading.library_tasks import LibraryTask, is_part
 
@@ -70,6 +70,8 @@ _EVENLY = 0.2
 _LEAST_OTHERS = 0.02
 # Smallest number of samples in each third of a run at which growing lines are searched for.
 _LEAST_SAMPLES = 50
+# Smallest share of the time before a line that must have passed since calls at one other line for that to be named.
+_NEARLY_ALL = 0.9
 # Smallest cost (share of the time) of a task of a library that is kept.
 _LEAST_TASK = 0.01
 # Sum of the samples with a key.
@@ -115,6 +117,8 @@ class _LineSum:
 _Division = TypeVar("_Division", bound=SequenceDivision)
 # A line of the program, and the compiler of device code in which its thread is there; None if it is in none.
 _CallersPlace = tuple[StackFrame, DeviceCompiler | None]
+# Time (ns) since calls at lines of the program, by the call stack of the next call.
+_Left = dict[int, Counter[StackFrame | None]]
 # Time (ns) at lines of the program by thread and function.
 _PlacesOfCalls = dict[tuple[int, int], Counter[_CallersPlace]]
 
@@ -273,7 +277,7 @@ class _Read:
         # Long after the begin of a process, a period may be longer than a phase.
         within = None if times is None else samples.periods_in(times) or None
         self._functions, self._stacks, self._entered_before = samples.functions, stacks, samples.entered_before
-        self._holders = samples.lock_holders
+        self._holders, self._left = samples.lock_holders, samples.left_before
         self._seconds = samples.seconds_since(begin_ns, within)
         self._sums: dict[int, list[_KeyedSum]] = {}
         for key, sample in samples.since(begin_ns, ended, within).items():
@@ -306,7 +310,8 @@ class _Read:
         waits = {key: WaitSum(made) for key, made in calls.items()}
         by_time, copies = count_alike(division), copies_always(division)
         callers, does = self._callers(mine), self._does(mine)
-        entered = partial(self._entered, self._places_of_calls(mine))
+        places_of_calls = self._places_of_calls(mine)
+        entered = partial(self._entered, places_of_calls)
         for key, sample in self._placed(mine):
             price, function = 0.0, functions.get(key.function, "")
             if key.kind in WAITING and sample.ns:
@@ -333,10 +338,13 @@ class _Read:
             own_locks[holder - STACKS] += ns
             if (waiting := places.get(place_of(stacks.get(number)))) is not None:
                 waiting.own_lock_ns += ns
-        lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
+        left = self._left_lines(threads, places_of_calls)
+        lines = [_line(place, line, whole, functions, stacks, left) for place, line in places.items()]
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
+        own_lock = min(sum(line.own_lock for line in lines), 1.0)
+        division = _with_lock(with_compilers(division, lines), own_lock)
         return ProgramSequence(
-            **attributes(with_compilers(division, lines), SequenceDivision),
+            **attributes(division, SequenceDivision),
             samples=whole.samples,
             ns=whole.ns,
             loads_per_second=sum(map(self._loads.__getitem__, threads)) / self._seconds if self._seconds else 0.0,
@@ -344,7 +352,7 @@ class _Read:
             wait_places=wait_places(waits, whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
             lock_holders=self._lock_holders(holders) if _waits_for_python(division) else (),
-            own_lock=min(sum(line.own_lock for line in lines), 1.0),
+            own_lock=own_lock,
             own_lock_holders=self._lock_holders(own_locks),
             tasks=tuple(_tasks(places, whole.ns)),
         )
@@ -448,6 +456,18 @@ class _Read:
             if times.total()
         ]
 
+    def _left_lines(self, threads: Collection[int], places: _PlacesOfCalls) -> _Left:
+        """By call stacks: how long (ns) samples between calls stand for since calls at lines of the program; None for
+        those of functions that are called at several lines."""
+        left: _Left = {}
+        for (thread, stack, function), ns in self._left.items():
+            if thread in threads:
+                lines: Counter[StackFrame | None] = Counter()
+                for (place, _), time_ns in places.get((thread, function), Counter()).items():
+                    lines[place] += time_ns
+                left.setdefault(stack, Counter())[_most(lines)] += ns
+        return left
+
     def _holding(self, threads: tuple[int, ...]) -> list[HoldingCalls]:
         """The calls of other threads that hold up calls of some threads."""
         sums: dict[FunctionCalls, HeldSum] = {}
@@ -513,10 +533,25 @@ def with_compilers(division: _Division, lines: Iterable[ProgramLine]) -> _Divisi
     gain = division.price.share if division.verdict is Bound.WAIT else 0.0
     compiles = sum(line.compiles for line in lines)
     verdict, second = because_of_host(division.verdict, division.second, compiles, gain, division.gpu.share)
-    if verdict is division.verdict:
+    return division if verdict is division.verdict else _with_verdict(division, verdict, second)
+
+
+def _with_lock(division: SequenceDivision, own_lock: float) -> SequenceDivision:
+    """A division that is bound by another thread where it sleeps for most of the time without GPU work, since it waits
+    for a lock of the program for the share ``own_lock`` of its time: also a thread that sleeps has a lock."""
+    if division.verdict is not Bound.ASLEEP or own_lock < max(CAUSE_LIMIT, (1 - division.gpu.share) / 2):
         return division
+    return _with_verdict(division, Bound.THREAD, division.second)
+
+
+def _with_verdict(division: _Division, verdict: Bound, second: Bound | None) -> _Division:
     phases = tuple(phase.changed(verdict=verdict, second=second) for phase in division.phases[:1])
     return division.changed(verdict=verdict, second=second, phases=(*phases, *division.phases[1:]))
+
+
+def _most(lines: Counter[StackFrame | None]) -> StackFrame | None:
+    """The line with nearly all of the time; None without one."""
+    return next((line for line, ns in lines.items() if ns >= _NEARLY_ALL * lines.total()), None)
 
 
 def _line(
@@ -525,6 +560,7 @@ def _line(
     whole: SampleSum,
     functions: Mapping[int, str],
     stacks: Mapping[int, CallStack],
+    left: _Left,
 ) -> ProgramLine:
     stack = stacks.get(line.stacks.most_common(1)[0][0])
     if place == PACKAGES and stack is not None and stack.place is not None:
@@ -533,6 +569,9 @@ def _line(
     # What waits cost is known apart from the number of samples.
     scale = cost / share.share if share.share else 0.0
     between = _time(line, _BETWEEN, whole, functions)
+    since = None
+    if place is not None and place.kind is FrameKind.NATIVE:
+        since = _most(sum((left.get(number, Counter()) for number in line.stacks), Counter()))
     return ProgramLine(
         place=place,
         stack=stack,
@@ -543,6 +582,7 @@ def _line(
         waits=_time(line, _WAITS, whole, functions),
         calls=_time(line, _CALLS, whole, functions),
         between=between,
+        since=since if since != place else None,
         compiles=line.compiles.total() / whole.ns if whole.ns else 0.0,
         compiler=line.compiles.most_common(1)[0][0] if line.compiles else None,
         own_lock=min(line.own_lock_ns / whole.ns, between.share) if whole.ns else 0.0,

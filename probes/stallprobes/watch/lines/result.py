@@ -69,6 +69,10 @@ class ProgramLine(Document, kw_only=True):
     between: LineTime = NO_TIME
     """Before the next call at the line, which is of the function; without a function, at the line itself, by samples of
     the compiled code that the thread runs."""
+    since: StackFrame | None = None
+    """At compiled code, whose time between calls has the place of the next call: the line of the call before, if that
+    is another one and the same for nearly all of the time; else null. Samples of Python have the line where time
+    passes."""
     compiles: Share = 0.0
     """Of the time of the sequence: between calls, in a compiler of device code, by the frames."""
     compiler: DeviceCompiler | None = None
@@ -189,6 +193,13 @@ class ProgramSequence(SequenceDivision, kw_only=True):
     def compiles(self) -> float:
         """Share of its time (0 to 1) that it spends in compilers of device code, between calls."""
         return sum(line.compiles for line in self.lines)
+
+    @property
+    def main_task(self) -> LibraryTask | None:
+        """The task of a library that takes most of its time without GPU work, so that it is the reason of a verdict."""
+        if not self.tasks or self.tasks[0].cost < self.tasks[0].task.traits.least * (1 - self.gpu.share):
+            return None
+        return self.tasks[0].task
 
     @property
     def blamed(self) -> RankWait | None:

@@ -26,6 +26,9 @@ from stallprobes.watch.reading.process import CallBatch, SampleBatch
 # Largest number of sums of samples by two keys: a call stack of one thread, and the function that another thread called
 # last before the sample. The sums show which calls give a library's own threads their work.
 _MOST_ENTERED = 4096
+# Largest number of sums of samples between calls by their call stack in one thread, and the function that the thread
+# called before.
+_MOST_LEFT = 4096
 # Longest time (ns) that a sample may stand for. The value is also the largest number of waits, in thousandths, that a
 # sample may stand for. Larger values are replaced by this limit, since they may not fit into 64 bits.
 _MOST_NS = 2.0**55
@@ -50,6 +53,8 @@ class SampleSums:
         # By thread and stack: how long (ns) its samples stand for behind a call (thread, function) of another thread.
         self._entered: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
         self._pairs = 0
+        # By thread, stack and function: how long (ns) samples between calls stand for since a call of the function.
+        self._left: Counter[tuple[int, int, int]] = Counter()
         # By thread: how long (ns) its samples between calls stand for while another thread had Python's lock, or one
         # of the module threading for which it slept, by the ``holder`` and the ``stack`` of TimeSample.
         self._holders: dict[int, Counter[tuple[int, int]]] = {}
@@ -145,6 +150,12 @@ class SampleSums:
         (thread, function). What a library's own thread works for entered the library so."""
         return self._entered.get((thread, stack), {})
 
+    @property
+    def left_before(self) -> Mapping[tuple[int, int, int], int]:
+        """How long (ns) samples between calls stand for, by thread, stack and the function that the thread called
+        before."""
+        return self._left
+
     def lock_holders(self, threads: Iterable[int]) -> Counter[tuple[int, int]]:
         """How long (ns) samples of threads between calls stand for while other threads had Python's lock, or one
         of the module threading for which they slept, by the ``holder`` and the ``stack`` of TimeSample."""
@@ -179,6 +190,7 @@ class SampleSums:
             self._times.add(owners, made)
         if reading.samples:
             self._note_entered(reading.samples, reading.calls)
+            self._note_left(reading)
             self._note_holders(reading.samples)
             self._add_samples(reading.samples, reading.calls)
 
@@ -202,6 +214,21 @@ class SampleSums:
                     self._pairs += (caller, function) not in entered
                     entered[caller, function] += int(ns)
                     self._entered[thread, stack] = entered
+
+    def _note_left(self, reading: Reading) -> None:
+        calls = reading.calls
+        for thread, rows in reading.samples.items():
+            own = reading.places_of(thread)
+            rows = rows[rows["sampled"] == int(SampledTime.BETWEEN)]
+            if not len(own) or not len(rows):
+                continue
+            since = int64s(rows["since_ns"])
+            places = own[np.minimum(np.searchsorted(calls.ends[own], since), len(own) - 1)]
+            known = calls.ends[places] == since
+            columns = (rows["stack"][known], calls.functions[places][known], rows["ns"][known])
+            for stack, function, ns in zip(*(column.tolist() for column in columns), strict=True):
+                if (thread, stack, function) in self._left or len(self._left) < _MOST_LEFT:
+                    self._left[thread, stack, function] += ns
 
     def _note_holders(self, samples: Mapping[int, Rows]) -> None:
         for thread, rows in samples.items():

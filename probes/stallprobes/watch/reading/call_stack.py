@@ -171,5 +171,7 @@ class CallStack:
 
     @cached_property
     def key(self) -> str:
-        """Text that is the same for stacks with the same frames of the program's own code."""
-        return "\n".join(f"{frame.file}:{frame.line}:{frame.offset}:{frame.function}" for frame in self.own)
+        """Text that is the same for stacks that a sentence names alike: with one place, and in Python with one caller
+        of its function."""
+        frames = self.own[: 2 if self.python else 1]
+        return "\n".join(f"{each.file}:{each.line}:{each.source}:{each.function or each.offset}" for each in frames)
