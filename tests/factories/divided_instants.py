@@ -212,7 +212,9 @@ def _long(times: SequenceTimes, one: Call) -> bool:
 
 def _held(times: SequenceTimes, one: Call, at: int) -> bool:
     """Whether a call of another thread holds one up: a lock of its context, or the making of a context."""
-    for begin, end, holds, context in zip(*(column.tolist() for column in times.holding), strict=True):
+    of_others = times.holding
+    columns = (of_others.begins, of_others.ends, of_others.holds, of_others.contexts)
+    for begin, end, holds, context in zip(*(column.tolist() for column in columns), strict=True):
         if begin <= at < end and holds and (context == one.context != 0 or holds == HostTask.CONTEXT):
             return True
     return False

@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from factories.call_tables import call_table
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.binned_sums import Figure, since
 from stallprobes.watch.division.cpu_time import CHILDREN, COLLECTOR, OTHERS, CpuSums, Sleeps
-from stallprobes.watch.division.instants import Spans, ThreadCalls
+from stallprobes.watch.division.instants import Calls
 from stallprobes.watch.intervals import Int64s, int64s
 
 MS = 1_000_000
 SECOND = 1000 * MS
 
 
-def calls(kind: CallKind, *spans: tuple[int, int]) -> ThreadCalls:
+def calls(kind: CallKind, *spans: tuple[int, int]) -> Calls:
     """Calls of a thread, from and to (ms)."""
     begins, ends = int64s([begin * MS for begin, _ in spans]), int64s([end * MS for _, end in spans])
-    none = np.zeros_like(begins)
-    return ThreadCalls(spans=Spans(begins, ends), kinds=none + int(kind), contexts=none, holds=none)
+    return call_table(begins, ends, kind)
 
 
 def cpu(*samples: tuple[float, float]) -> Int64s:

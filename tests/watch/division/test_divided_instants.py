@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from factories.call_tables import call_table, operation_table
 from factories.divided_instants import FLAGS, divided_one_by_one, totals
 from stallprobes.native.layouts.driver_calls import CallKind, HostTask
 from stallprobes.watch.division.instants import (
@@ -17,13 +18,12 @@ from stallprobes.watch.division.instants import (
     LEAST_GAPS,
     NO_SPANS,
     WAITING,
-    Holding,
+    Calls,
     LastEnd,
     Limits,
     Operations,
     SequenceTimes,
     Spans,
-    ThreadCalls,
     instants_of,
     sums_of,
     united,
@@ -46,25 +46,25 @@ def disjoint(draw: st.DrawFn, most: int = 4) -> Spans:
 
 
 @st.composite
-def thread_calls(draw: st.DrawFn) -> ThreadCalls:
+def thread_calls(draw: st.DrawFn, thread: int) -> Calls:
     spans = draw(disjoint(8))
     count = len(spans.begins)
     kinds = draw(st.lists(st.sampled_from(list(CallKind)), min_size=count, max_size=count))
     contexts = int64s(draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)))
-    return ThreadCalls(spans=spans, kinds=int64s(kinds), contexts=contexts, holds=np.zeros_like(contexts))
+    return call_table(*spans, int64s(kinds), thread=thread, contexts=contexts)
 
 
 @st.composite
-def holding(draw: st.DrawFn) -> Holding:
+def holding(draw: st.DrawFn) -> Calls:
     spans = draw(disjoint())
     count = len(spans.begins)
     holds = draw(st.lists(st.sampled_from(list(HostTask)), min_size=count, max_size=count))
     contexts = draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
-    return Holding(*spans, int64s(holds), int64s(contexts))
+    return call_table(*spans, contexts=int64s(contexts), holds=int64s(holds))
 
 
 @st.composite
-def operations(draw: st.DrawFn, threads: dict[int, ThreadCalls]) -> Operations:
+def operations(draw: st.DrawFn, threads: dict[int, Calls]) -> Operations:
     """Work of calls, each of which may submit several operations, and work whose call is not known."""
     rows = []
     calls = [
@@ -82,21 +82,13 @@ def operations(draw: st.DrawFn, threads: dict[int, ThreadCalls]) -> Operations:
             )
     columns = int64s(sorted(rows, key=lambda row: row[0])).reshape(-1, 7).T
     starts, ends, kinds, engine, returned_, threads_, streams = (np.ascontiguousarray(column) for column in columns)
-    return Operations(
-        starts=starts,
-        ends=ends,
-        kinds=kinds,
-        engine=engine.astype(np.bool_),
-        returned=returned_,
-        threads=threads_,
-        streams=streams,
-    )
+    return operation_table(starts, ends, kinds, engine=engine, returned=returned_, threads=threads_, streams=streams)
 
 
 @st.composite
 def sequences(draw: st.DrawFn) -> SequenceTimes:
     """Streams of several threads and streams, with graphs, other contexts, windows without records and lost records."""
-    threads = {number: draw(thread_calls()) for number in range(draw(st.integers(1, 3)))}
+    threads = {number: draw(thread_calls(number)) for number in range(draw(st.integers(1, 3)))}
     recorded = draw(st.one_of(st.just(Spans(int64s([0]), int64s([FOREVER]))), disjoint()))
     kernels = draw(st.one_of(st.just(NO_SPANS), disjoint()))
     return SequenceTimes(

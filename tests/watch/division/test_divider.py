@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from factories.call_tables import call_table, operation_table
 from factories.divided_calls import FUNCTIONS, INSTANTIATE, POOL_ALLOC, UNIT, Call, readings
 from factories.divided_instants import FLAGS, divided_one_by_one, totals
 from factories.watch_calls import BASE_NS, D2H, LAUNCH, SYNC, rows_of
@@ -24,21 +25,18 @@ from stallprobes.records.rows import DRIVER_CALL
 from stallprobes.watch import analysis
 from stallprobes.watch.division import divider as divider_module
 from stallprobes.watch.division.binned_sums import since
+from stallprobes.watch.division.call_columns import ALLOCATES_BY_KIND
 from stallprobes.watch.division.divider import LAG_NS, MAX_OPEN_GAP_NS, MOST_SEQUENCES, ProcessDivider
 from stallprobes.watch.division.instants import (
-    ALLOCATES_BY_KIND,
     COPY,
     KERNEL,
-    Holding,
     LastEnd,
     Limits,
-    Operations,
     SequenceTimes,
     Spans,
-    ThreadCalls,
 )
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.pending import calls_of
+from stallprobes.watch.division.pending import outermost_calls
 from stallprobes.watch.division.recorded_times import EngineUse, Tenures
 from stallprobes.watch.division.result import DividedProcess, WaitShare
 from stallprobes.watch.intervals import int64s
@@ -111,25 +109,21 @@ def expected(
             holds = function_of(call.function).holds(call.function == D2H)
             holding += [(call.begin, call.end, holds, call.context)] if not returned_at_once(number, call) else []
     columns = int64s(sorted(rows, key=lambda row: row[0])).reshape(-1, 6).T
-    work = Operations(
-        starts=columns[0], ends=columns[1], kinds=columns[2], engine=columns[3] != 0, returned=columns[4],
-        threads=columns[5], streams=np.zeros(columns.shape[1], dtype=np.int64),
-    )  # fmt: skip
+    starts, finishes, kinds, engine, submitted, owners = columns
+    work = operation_table(starts, finishes, kinds, engine=engine, returned=submitted, threads=owners)
     made = {
-        thread: ThreadCalls(
-            spans=Spans(int64s([one[0] for one in sorted(of)]), int64s([one[1] for one in sorted(of)])),
-            kinds=int64s([one[2] for one in sorted(of)]),
-            contexts=int64s([one[3] for one in sorted(of)]),
-            holds=int64s([0] * len(of)),
+        thread: call_table(
+            *int64s(sorted(of)).reshape(-1, 4).T[:3], thread=thread, contexts=int64s([one[3] for one in sorted(of)])
         )
         for thread, of in own.items()
     }
+    begins, ends, holds_, contexts = int64s(holding).T
     times = SequenceTimes(
         threads=made,
         work=work,
         recorded=Spans(int64s([0]), int64s([2**62])),
         other_work=_spans(other),
-        holding=Holding(*int64s(holding).T),
+        holding=call_table(begins, ends, contexts=contexts, holds=holds_),
         last_end=LastEnd(-100),
         ended=True,
         limits=Limits(blocked_ns=6, wake_up_ns=4, launch_ns=2),
@@ -378,11 +372,11 @@ def test_queries_of_different_events_are_no_wait() -> None:
     rows["thread"] = 1
     for handles, kinds in ((np.arange(9), 9), ([1, 1, 2, 2, 2, 2, 3, 4, 5], 6)):
         rows["bytes"] = handles
-        found = calls_of(rows, {0: "cuEventQuery"})
+        found, _ = outermost_calls(rows, {0: "cuEventQuery"})
         assert len(found) == kinds
-        assert int((found["kind"] == int(CallKind.WAITS)).sum()) == int(kinds < 9)
-    assert found["begin"][2] == 2_000
-    assert found["end"][2] == 5_500
+        assert int((found.kinds == int(CallKind.WAITS)).sum()) == int(kinds < 9)
+    assert found.begins[2] == 2_000
+    assert found.ends[2] == 5_500
 
 
 @pytest.mark.parametrize(("hole_ns", "other", "waits"), [(4_000_000, 0, 1), (4_000_000, 1, 2), (40_000_000, 0, 2)])
@@ -392,8 +386,8 @@ def test_a_thread_that_loses_its_cpu_while_it_polls_waits_on(hole_ns: int, other
     rows["returned_ns"] = rows["began_ns"] + 500
     # Or a call of another function, in the hole.
     rows["function"][5] = other
-    found = calls_of(rows, {0: "cuEventQuery", 1: LAUNCH})
-    assert int((found["kind"] == int(CallKind.WAITS)).sum()) == waits
+    found, _ = outermost_calls(rows, {0: "cuEventQuery", 1: LAUNCH})
+    assert int((found.kinds == int(CallKind.WAITS)).sum()) == waits
 
 
 def test_a_loop_that_waits_for_each_kernel() -> None:

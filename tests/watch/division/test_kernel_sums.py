@@ -5,25 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from factories.call_tables import operation_table
 from stallprobes.watch.division.binned_sums import since
-from stallprobes.watch.division.instants import COPY, KERNEL, NO_END, LastEnd
+from stallprobes.watch.division.instants import COPY, KERNEL, NO_END, LastEnd, Operations
 from stallprobes.watch.division.kernel_sums import KernelSums
-from stallprobes.watch.division.pending import OPERATION
 
 SECOND = 1_000_000_000
 NAMES = {1: "_Z4gemmPf", 65: "_Z7softmaxPf"}
 
 
-def operations(*made: tuple[int, float, float, int], kind: int = KERNEL) -> np.ndarray:
+def operations(*made: tuple[int, float, float, int], kind: int = KERNEL) -> Operations:
     """Operations by the place of the name, when each begins (s), how long it takes (us), and its blocks."""
-    rows = np.zeros(len(made), OPERATION)
-    for row, (name, begin_s, us, blocks) in zip(rows, made, strict=True):
-        row["name"], row["start"], row["blocks"], row["kind"] = name, round(begin_s * SECOND), blocks, kind
-        row["end"] = row["start"] + round(us * 1000)
-    return rows
+    names, begins, us, blocks = np.array(made).T
+    starts = np.round(begins * SECOND)
+    return operation_table(starts, starts + np.round(us * 1000), kind, names=names, blocks=blocks)
 
 
-def added(*rows: np.ndarray) -> KernelSums:
+def added(*rows: Operations) -> KernelSums:
     sums = KernelSums(0)
     for each in rows:
         sums.add(each)

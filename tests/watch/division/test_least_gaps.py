@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from stallprobes.watch.division.instants import KERNEL, NO_CALLS, Operations, SequenceTimes, Spans
+from factories.call_tables import operation_table
+from stallprobes.watch.division.instants import NO_CALLS, SequenceTimes, Spans
 from stallprobes.watch.division.least_gaps import LeastGaps
 from stallprobes.watch.intervals import int64s
 
@@ -16,15 +17,12 @@ KERNEL_NS = 2_000
 def kernels(gaps: list[int], late: bool = True, streams: int = 1) -> SequenceTimes:
     """Kernels behind gaps (ns), submitted at the end of the one before, or long before."""
     starts = np.cumsum(np.array(gaps) + KERNEL_NS).astype(np.int64)
-    count = len(starts)
-    work = Operations(
-        starts=starts,
-        ends=starts + KERNEL_NS,
-        kinds=np.full(count, KERNEL),
-        engine=np.ones(count, dtype=np.bool_),
+    work = operation_table(
+        starts,
+        starts + KERNEL_NS,
+        engine=True,
         returned=starts - (500 if late else 50_000),
-        threads=np.ones(count, dtype=np.int64),
-        streams=np.arange(count, dtype=np.int64) % streams,
+        streams=np.arange(len(starts)) % streams,
     )
     return SequenceTimes(threads={1: NO_CALLS}, work=work, recorded=Spans(int64s([0]), int64s([2**62])))
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from factories.call_tables import call_table, operation_table
 from stallprobes.native.layouts.driver_calls import CallKind
-from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import since
-from stallprobes.watch.division.instants import Spans, ThreadCalls
+from stallprobes.watch.division.instants import Calls, Operations
 from stallprobes.watch.division.outside_waits import OUTSIDE, OutsideWaits
-from stallprobes.watch.division.pending import OPERATION
 from stallprobes.watch.intervals import Int64s, int64s
 
 US, MS, SECOND = 1000, 1_000_000, 1_000_000_000
@@ -29,26 +28,23 @@ def same_chance() -> None:
     CHANCE.bit_generator.state = _BEGIN
 
 
-def program(work_ns: Int64s, gap_ns: Int64s, function: int = LAUNCH) -> tuple[ThreadCalls, Rows]:
+def program(work_ns: Int64s, gap_ns: Int64s, function: int = LAUNCH) -> tuple[Calls, Operations]:
     """Steps of a launch, whose work begins as it returns, and a call 1 us later; then a gap until the next launch."""
-    calls, work, now = [], np.zeros(STEPS, OPERATION), MS
+    calls, work, now = [], list[tuple[int, int]](), MS
     for step in range(STEPS):
         calls += [(now, now + 5 * US, LAUNCH), (now + 6 * US, now + 7 * US, function)]
         returned = now + 5 * US
-        work[step]["start"], work[step]["end"] = returned, now + 7 * US + work_ns[step]
-        work[step]["returned"], work[step]["thread"] = returned, 1
+        work.append((returned, int(now + 7 * US + work_ns[step])))
         now += 7 * US + gap_ns[step]
     begins, ends, functions = int64s(calls).T.copy()
-    none = np.zeros_like(begins)
-    made = ThreadCalls(
-        spans=Spans(begins, ends), kinds=none + int(CallKind.SUBMITS), contexts=none, holds=none, functions=functions
-    )
-    return made, work
+    starts, finishes = int64s(work).T
+    made = call_table(begins, ends, CallKind.SUBMITS, functions=functions)
+    return made, operation_table(starts, finishes, returned=starts)
 
 
-def waits(calls: ThreadCalls, work: Rows, cpu: Mapping[int, Int64s] | None = None) -> ThreadCalls:
+def waits(calls: Calls, work: Operations, cpu: Mapping[int, Int64s] | None = None) -> Calls:
     """The calls with their waits, all in one slice of time."""
-    end = int(calls.spans.ends[-1])
+    end = int(calls.ends[-1])
     return OutsideWaits().with_waits({1: calls}, work, NAMES, cpu or {}, 0, end)[1]
 
 
@@ -56,7 +52,7 @@ def noisy(ns: int, share: float = 0.1) -> Int64s:
     return int64s(ns * CHANCE.uniform(1 - share, 1 + share, STEPS))
 
 
-def count(calls: ThreadCalls) -> int:
+def count(calls: Calls) -> int:
     return int(np.count_nonzero(calls.functions == OUTSIDE))
 
 
@@ -67,9 +63,9 @@ def test_a_thread_that_goes_on_whenever_its_work_has_ended_waits() -> None:
     # The last gap has no end.
     assert count(found) == STEPS - 1
     chosen = found.functions == OUTSIDE
-    assert (found.spans.ends - found.spans.begins)[chosen].tolist() == took[:-1].tolist()
+    assert (found.ends - found.begins)[chosen].tolist() == took[:-1].tolist()
     assert set(found.kinds[chosen].tolist()) == {int(CallKind.WAITS)}
-    assert (found.spans.begins[1:] >= found.spans.ends[:-1]).all()
+    assert (found.begins[1:] >= found.ends[:-1]).all()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +93,7 @@ def test_work_that_always_takes_as_long_says_nothing() -> None:
 def test_behind_a_host_function_a_thread_waits_that_sleeps_for_as_long() -> None:
     took = np.full(STEPS, 5 * MS)
     calls, work = program(took, took + noisy(2 * MS), HOST_FUNCTION)
-    end = int(calls.spans.ends[-1])
+    end = int(calls.ends[-1])
     # It computes for 2 of 7 ms, or for all.
     for share, expected in ((2 / 7, STEPS - 1), (1, 0)):
         samples = int64s([[0, 0, 0], [end + 1, 0, round(share * end)]])
@@ -109,7 +105,7 @@ def test_behind_a_host_function_any_sleep_may_be_a_wait() -> None:
     took = noisy(30 * US)
     gaps = took + noisy(60 * US)
     calls, work = program(took, gaps, HOST_FUNCTION)
-    outside, end = OutsideWaits(), int(calls.spans.ends[-1])
+    outside, end = OutsideWaits(), int(calls.ends[-1])
     # It computes all the time: no wait, and no sleep that may be one.
     outside.with_waits({1: calls}, work, NAMES, {1: int64s([[0, 0, 0], [end + 1, 0, end]])}, 0, end)
     spins, asleep, unproven = outside.possible_ns(1, since(0))
@@ -121,11 +117,7 @@ def test_behind_a_host_function_any_sleep_may_be_a_wait() -> None:
 def test_few_gaps_say_nothing() -> None:
     took = noisy(5 * MS)
     calls, work = program(took, took + noisy(2 * MS))
-    few = ThreadCalls(
-        spans=Spans(calls.spans.begins[:20], calls.spans.ends[:20]), kinds=calls.kinds[:20],
-        contexts=calls.contexts[:20], holds=calls.holds[:20], functions=calls.functions[:20],
-    )  # fmt: skip
-    assert count(waits(few, work)) == 0
+    assert count(waits(calls.at(slice(20)), work)) == 0
 
 
 def test_waits_before_they_were_known_as_such_are_known_later() -> None:
@@ -133,10 +125,10 @@ def test_waits_before_they_were_known_as_such_are_known_later() -> None:
     calls, work = program(took, took + after)
     sums, waited, begin = OutsideWaits(), 0, 0
     # Too few gaps, and then enough.
-    for until in (calls.spans.begins[2 * 10], calls.spans.ends[-1]):
+    for until in (calls.begins[2 * 10], calls.ends[-1]):
         made = sums.with_waits({1: calls}, work, NAMES, {}, begin, int(until))[1]
-        own = (made.functions == OUTSIDE) & (made.spans.ends > begin) & (made.spans.ends <= until)
-        waited += int((made.spans.ends - made.spans.begins)[own].sum())
+        own = (made.functions == OUTSIDE) & (made.ends > begin) & (made.ends <= until)
+        waited += int((made.ends - made.begins)[own].sum())
         begin = int(until)
     missing = sums.missing_ns(1, int64s([0, 3600 * SECOND]), 3600 * SECOND)
     # The gap over the border of the slices is a wait of the second one, for a time of the first one.
@@ -150,16 +142,10 @@ def test_a_gap_between_two_slices_is_one_of_the_second() -> None:
     took = noisy(5 * MS)
     calls, work = program(took, took + noisy(2 * MS))
     book, half = OutsideWaits(), STEPS
-    parts = [
-        ThreadCalls(
-            spans=Spans(calls.spans.begins[part], calls.spans.ends[part]), kinds=calls.kinds[part],
-            contexts=calls.contexts[part], holds=calls.holds[part], functions=calls.functions[part],
-        )
-        for part in (slice(half), slice(half, None))
-    ]  # fmt: skip
-    border = int(parts[1].spans.begins[0])
+    parts = [calls.at(slice(half)), calls.at(slice(half, None))]
+    border = int(parts[1].begins[0])
     first = book.with_waits({1: parts[0]}, work, NAMES, {}, 0, border)[1]
-    second = book.with_waits({1: parts[1]}, work, NAMES, {}, border, int(calls.spans.ends[-1]))[1]
+    second = book.with_waits({1: parts[1]}, work, NAMES, {}, border, int(calls.ends[-1]))[1]
     assert count(first) + count(second) == STEPS - 1
     assert int(second.functions[0]) == OUTSIDE
 
@@ -182,7 +168,7 @@ def test_where_it_cannot_be_told_the_thread_may_have_waited(work: object, gap: o
     took = work()
     calls, operations = program(took, gap(took))
     outside = OutsideWaits()
-    outside.with_waits({1: calls}, operations, NAMES, {}, 0, int(calls.spans.ends[-1]))
+    outside.with_waits({1: calls}, operations, NAMES, {}, 0, int(calls.ends[-1]))
     spins, asleep, unproven = outside.possible_ns(1, since(0))
     assert spins == pytest.approx(share * took[:-1].sum())
     assert (asleep, unproven) == (0, 0)
@@ -192,36 +178,29 @@ def test_a_thread_that_sleeps_for_something_else_does_not_spin() -> None:
     """As one that waits for its input: the next call does not depend on how long the work took."""
     took, after = noisy(5 * MS), noisy(2 * MS)
     calls, work = program(took, took + after)
-    end = int(calls.spans.ends[-1])
+    end = int(calls.ends[-1])
     for share, expected in ((0.05, 0), (1, STEPS - 1)):
         samples = int64s([[0, 0, 0], [end + 1, 0, round(share * end)]])
         assert count(waits(calls, work, {1: samples})) == expected
 
 
-def polling(work_ns: Int64s, queries: Int64s, interval_ns: int) -> tuple[ThreadCalls, Rows, Mapping[int, Int64s]]:
+def polling(work_ns: Int64s, queries: Int64s, interval_ns: int) -> tuple[Calls, Operations, Mapping[int, Int64s]]:
     """Steps of a launch and of so many queries, between which the thread sleeps, and of 2 ms in which it computes; with
     the thread's time on a CPU."""
-    calls, work, now = [], np.zeros(len(work_ns), OPERATION), MS
+    calls, work, now = [], list[tuple[int, int]](), MS
     for step, count in enumerate(queries.tolist()):
         calls.append((now, now + 5 * US, LAUNCH))
         now += 5 * US
-        work[step]["start"], work[step]["end"], work[step]["returned"], work[step]["thread"] = (
-            now,
-            now + work_ns[step],
-            now,
-            1,
-        )
+        work.append((now, int(now + work_ns[step])))
         for _ in range(count):
             calls.append((now + US, now + 2 * US, QUERY))
             now += 2 * US + interval_ns
         now += 2 * MS - interval_ns
     begins, ends, functions = int64s(calls).T.copy()
-    none = np.zeros_like(begins)
-    made = ThreadCalls(
-        spans=Spans(begins, ends), kinds=none + int(CallKind.WORKS), contexts=none, holds=none, functions=functions
-    )
-    end = int(ends[-1])
-    return made, work, {1: int64s([[0, 0, 0], [end + 1, 0, 2 * MS * len(work_ns)]])}
+    made = call_table(begins, ends, CallKind.WORKS, functions=functions)
+    starts, finishes = int64s(work).T
+    cpu = int64s([[0, 0, 0], [int(ends[-1]) + 1, 0, 2 * MS * len(work_ns)]])
+    return made, operation_table(starts, finishes, returned=starts), {1: cpu}
 
 
 def test_a_thread_that_sleeps_between_queries_waits_until_one_finds_that_its_work_has_ended() -> None:
@@ -232,11 +211,9 @@ def test_a_thread_that_sleeps_between_queries_waits_until_one_finds_that_its_wor
     assert count(found) == STEPS
     chosen = found.functions == OUTSIDE
     # From the first query of each step to the last one, of which the others are a part.
-    assert (found.spans.ends - found.spans.begins)[chosen].tolist() == (
-        (queries - 1) * (interval + 2 * US) - US
-    ).tolist()
+    assert (found.ends - found.begins)[chosen].tolist() == ((queries - 1) * (interval + 2 * US) - US).tolist()
     assert np.count_nonzero(found.functions == QUERY) == 2 * STEPS
-    assert (found.spans.begins[1:] >= found.spans.ends[:-1]).all()
+    assert (found.begins[1:] >= found.ends[:-1]).all()
 
 
 def test_queries_that_do_not_end_with_the_work_are_no_wait() -> None:

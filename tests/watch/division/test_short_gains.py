@@ -9,14 +9,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from factories.call_tables import call_table, operation_table
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.instants import (
-    KERNEL,
     NO_SPANS,
-    Operations,
     SequenceTimes,
     Spans,
-    ThreadCalls,
     instants_of,
 )
 from stallprobes.watch.division.short_gains import (
@@ -33,14 +31,8 @@ def steps(count: int, slow: int) -> SequenceTimes:
     """Steps that wait for 60 of 100; behind each eighth one, the host computes for ``slow``."""
     begins = [STEP * number + slow * (number // 8) for number in range(count)]
     starts = int64s(begins)
-    ones = np.ones(count, dtype=np.int64)
-    calls = ThreadCalls(
-        spans=Spans(starts, starts + WORKS), kinds=ones * int(CallKind.WAITS), contexts=ones, holds=ones * 0
-    )
-    work = Operations(
-        starts=starts, ends=starts + WORKS, kinds=ones * KERNEL, engine=ones > 0, returned=starts, threads=ones,
-        streams=ones,
-    )  # fmt: skip
+    calls = call_table(starts, starts + WORKS, CallKind.WAITS)
+    work = operation_table(starts, starts + WORKS, engine=True, returned=starts, streams=1)
     return SequenceTimes(
         threads={1: calls}, work=work, recorded=Spans(int64s([0]), int64s([2**62])), other_work=NO_SPANS
     )
@@ -77,7 +69,7 @@ def launches(count: int, slow: int) -> SequenceTimes:
     ``slow``."""
     times = steps(count, 0)
     starts = times.work.starts + slow * (np.arange(count) // 4000)
-    calls = replace(times.threads[1], spans=Spans(starts, starts + 10), kinds=times.threads[1].kinds * 0)
+    calls = call_table(starts, starts + 10)
     return replace(
         times, threads={1: calls}, work=replace(times.work, starts=starts, ends=starts + 60, returned=starts)
     )
@@ -101,10 +93,8 @@ def of_launches(times: SequenceTimes, until: int) -> int:
 
 def replaced_waits(times: SequenceTimes) -> SequenceTimes:
     """``times`` whose calls wait for their kernels."""
-    calls = times.threads[1]
-    spans = Spans(calls.spans.begins, calls.spans.begins + STEP)
-    kinds = np.ones(len(calls.kinds), dtype=np.int64) * int(CallKind.WAITS)
-    return replace(times, threads={1: replace(calls, spans=spans, kinds=kinds)})
+    begins = times.threads[1].begins
+    return replace(times, threads={1: call_table(begins, begins + STEP, CallKind.WAITS)})
 
 
 def test_all_of_the_time_is_in_a_group() -> None:
@@ -136,14 +126,9 @@ def frees(count: int, waits: bool = True, loads: bool = False, unit: int = 1) ->
     work = [(unit * begin, unit * end, unit * returned) for begin, end, returned in work]
     begins, ends, kinds = (int64s(column) for column in zip(*calls, strict=True))
     starts, finishes, returned = (int64s(column) for column in zip(*work, strict=True))
-    ones = np.ones(len(calls), dtype=np.int64)
-    of_work = np.ones(len(work), dtype=np.int64)
     return SequenceTimes(
-        threads={1: ThreadCalls(spans=Spans(begins, ends), kinds=kinds, contexts=ones, holds=ones * 0)},
-        work=Operations(
-            starts=starts, ends=finishes, kinds=of_work * KERNEL, engine=of_work > 0, returned=returned,
-            threads=of_work, streams=of_work,
-        ),
+        threads={1: call_table(begins, ends, kinds)},
+        work=operation_table(starts, finishes, engine=True, returned=returned, streams=1),
         recorded=Spans(int64s([0]), int64s([2**62])),
     )  # fmt: skip
 
@@ -205,11 +190,10 @@ def test_slices_add_what_the_whole_takes(groups: Callable[[], CallGroups | FreeG
 def cut(times: SequenceTimes, begin: int, end: int) -> SequenceTimes:
     """The calls and the work that a slice of the division has."""
     work = times.work
-    chosen = (work.ends > begin) & (work.starts < end)
     return replace(
         times,
         threads={thread: calls.during(begin, end) for thread, calls in times.threads.items()},
-        work=Operations(**{name: getattr(work, name)[chosen] for name in work.__dataclass_fields__}),
+        work=work.where((work.ends > begin) & (work.starts < end)),
     )
 
 

@@ -5,30 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stallprobes.records.rows import Rows
+from factories.call_tables import operation_table
 from stallprobes.watch.division.binned_sums import since
-from stallprobes.watch.division.instants import COPY, KERNEL
-from stallprobes.watch.division.pending import OPERATION
+from stallprobes.watch.division.instants import COPY, KERNEL, Operations
 from stallprobes.watch.division.stream_sums import StreamSums, WorkSpread
 
 MS = 1_000_000
 
 
-def operations(*rows: tuple[int, int, int, bool]) -> Rows:
+def operations(*rows: tuple[int, int, int, bool]) -> Operations:
     """Operations one after the other, all submitted before: stream, length (ms), kind, and whether a kernel has few
     blocks."""
-    made, now = np.zeros(len(rows), OPERATION), 1
-    for row, (stream, ms, kind, few) in zip(made, rows, strict=True):
-        row["start"], row["end"] = now, now + ms * MS
-        row["stream"], row["kind"], row["few"] = stream, kind, few
-        now += ms * MS
-    return made
+    streams, ms, kinds, few = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    ends = 1 + np.cumsum(ms * MS)
+    return operation_table(ends - ms * MS, ends, kinds, streams=streams, few=few)
 
 
 def use(*rows: tuple[int, int, int, bool]) -> WorkSpread:
     sums = StreamSums(0)
     made = operations(*rows)
-    sums.add(made, made["end"] > 0)
+    sums.add(made, made.ends > 0)
     return sums.use(since(0))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from factories.call_tables import call_table, operation_table
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.instants import (
     COPY,
@@ -14,7 +15,6 @@ from stallprobes.watch.division.instants import (
     Operations,
     SequenceTimes,
     Spans,
-    ThreadCalls,
     instants_of,
 )
 from stallprobes.watch.division.short_gains import SubmittedOrder, saved_without_frees
@@ -26,23 +26,21 @@ MS, LAUNCH_NS = 1_000_000, 5_000
 Row = tuple[int, float, float, int]
 
 
-def work(*rows: Row, submitted: float = 0.0) -> Operations:
+def work(*rows: Row, submitted: float = 0.0, few: bool = True) -> Operations:
     streams, begins, ends, kinds = zip(*rows, strict=True)
-    ones = np.ones(len(rows), dtype=np.int64)
-    return Operations(
-        starts=int64s(np.array(begins) * MS),
-        ends=int64s(np.array(ends) * MS),
-        kinds=int64s(kinds),
-        engine=ones > 0,
-        returned=ones * round(submitted * MS),
-        threads=ones,
-        streams=int64s(streams),
+    return operation_table(
+        np.array(begins) * MS,
+        np.array(ends) * MS,
+        kinds,
+        engine=True,
+        few=few & (np.array(kinds) == KERNEL),
+        returned=round(submitted * MS),
+        streams=streams,
     )
 
 
 def order(*rows: Row, few: bool = True) -> WorkOrder | None:
-    made = work(*rows)
-    return WorkOrder.of(made, np.full(len(rows), few) & (made.kinds == KERNEL), LAUNCH_NS)
+    return WorkOrder.of(work(*rows, few=few), LAUNCH_NS)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +65,7 @@ def test_an_operation_that_starts_behind_one_of_another_stream_waited_for_it(
 
 def test_an_operation_that_was_submitted_late_waited_for_no_stream() -> None:
     made = work((7, 0, 1, KERNEL), (8, 1, 4, KERNEL), (7, 4, 6, KERNEL), submitted=4 - LAUNCH_NS / MS / 2)
-    found = WorkOrder.of(made, np.ones(3, dtype=np.bool_), LAUNCH_NS)
+    found = WorkOrder.of(made, LAUNCH_NS)
     assert found is not None
     assert found.behind.tolist() == [-1, -1, -1]
 
@@ -127,17 +125,14 @@ def test_a_replay_is_as_long_as_one_operation_after_the_other() -> None:
 def times(made: Operations, *calls: tuple[float, float, CallKind]) -> SequenceTimes:
     """Times of one thread: its calls' begins and ends (ms), and their kinds."""
     begins, ends, kinds = zip(*calls, strict=True)
-    ones = np.ones(len(calls), dtype=np.int64)
-    spans = Spans(int64s(np.array(begins) * MS), int64s(np.array(ends) * MS))
-    thread = ThreadCalls(spans=spans, kinds=int64s(kinds), contexts=ones, holds=ones * 0)
+    thread = call_table(int64s(np.array(begins) * MS), int64s(np.array(ends) * MS), kinds)
     return SequenceTimes(threads={1: thread}, work=made, recorded=Spans(int64s([0]), int64s([2**62])))
 
 
 def saved(made: SequenceTimes, by: str, until: float) -> float:
     """The time (ms) saved until a time (ms)."""
     instants = instants_of(made, 0, round(until * MS))
-    few = made.work.kinds == KERNEL
-    found = SubmittedOrder.of(made, few, 0, round(until * MS))
+    found = SubmittedOrder.of(made, 0, round(until * MS))
     assert found is not None
     _, ns = {
         "order": lambda: found.saved_order(made, instants),

@@ -18,10 +18,10 @@ from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.line_text import holding_calls, holding_text, remedy_text
 from stallprobes.watch.lines.held_calls import FunctionCalls, HeldCalls, HeldSum, HeldUp
 from stallprobes.watch.lines.lines import lines_of
-from stallprobes.watch.lines.logged_calls import LoggedCalls
+from stallprobes.watch.lines.logged_calls import Reading
 from stallprobes.watch.lines.result import HoldingCalls, LineTime, ProgramLine, ProgramSequence
 from stallprobes.watch.lines.sample_sums import SampleSums
-from stallprobes.watch.reading.process import SlowDriverCall
+from stallprobes.watch.reading.process import NO_SAMPLES_OF_TIME, SlowDriverCall
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
 
@@ -53,7 +53,7 @@ def launches(thread: int, held: tuple[float, ...] = (), us: float = 200) -> list
 
 def found(calls: list[SlowDriverCall]) -> dict[HeldUp, HeldSum]:
     held, batch = HeldCalls(at_ns(0)), call_batch(calls)
-    held.add(LoggedCalls.of(batch))
+    held.add(Reading(NO_SAMPLES_OF_TIME.rows, batch, {}).calls)
     return dict(held.since(at_ns(0)))
 
 
@@ -93,7 +93,7 @@ def test_without_evidence_nothing_is_held_up(calls: list[SlowDriverCall]) -> Non
 def test_held_calls_of_the_start_up_are_left_out() -> None:
     at = (10_000.0, 30_000.0, 50_000.0, 70_000.0)
     held, batch = HeldCalls(at_ns(0)), call_batch([*launches(MAIN, tuple(one + 5 for one in at)), *frees(at)])
-    held.add(LoggedCalls.of(batch))
+    held.add(Reading(NO_SAMPLES_OF_TIME.rows, batch, {}).calls)
     assert held.since(at_ns(0))
     assert not held.since(at_ns(1_000_000))
 

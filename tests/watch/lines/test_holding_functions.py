@@ -30,8 +30,8 @@ from stallprobes.watch.causes.order import attribute
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.lines.held_calls import HeldCalls
-from stallprobes.watch.lines.logged_calls import LoggedCalls
-from stallprobes.watch.reading.process import SlowDriverCall
+from stallprobes.watch.lines.logged_calls import Reading
+from stallprobes.watch.reading.process import NO_SAMPLES_OF_TIME, SlowDriverCall
 
 # Launches begin each 10 ms, those that are held up each 0.1 s (µs).
 LENGTH, EACH, HELD = 1_000_000, 10_000, 100_000
@@ -75,7 +75,7 @@ def holders(function: str, pageable: bool, context: int) -> tuple[WaitCause | No
     found = attribute(long, [one.duration_ns for one in long], Recorded(rows_of([])))
     (cause,) = {one.cause for one in found if one.thread == MAIN}
     held, made = HeldCalls(at_ns(0)), call_batch(calls)
-    held.add(LoggedCalls.of(made))
+    held.add(Reading(NO_SAMPLES_OF_TIME.rows, made, {}).calls)
     launches = [one for one in calls if one.thread == MAIN]
     ends = [(one.end_ns - BASE_NS) / US for one in launches]
     work = [kernel(end, end + 2, correlation=one.correlation) for one, end in zip(launches, ends, strict=True)]

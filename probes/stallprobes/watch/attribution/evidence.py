@@ -16,7 +16,7 @@ from stallprobes.watch.attribution.gpu_waits import GpuWaits, Neighbours
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.other_processes import OthersWork, OtherWork, nobody, user_of
 from stallprobes.watch.attribution.other_threads import CulpritCalls
-from stallprobes.watch.attribution.slow_calls import CallTable
+from stallprobes.watch.attribution.slow_calls import COPIES, CallTable
 from stallprobes.watch.intervals import GroupMembers, Int64s, int64s
 from stallprobes.watch.reading.kernel_names import demangle_all
 from stallprobes.watch.reading.process import DriverCall
@@ -27,8 +27,6 @@ MOST_PIECES = 4096
 # Largest number of groups of GPU work in a call's evidence: the groups that overlap the call longest. A group is work
 # of one kind, name, direction, context and stream. The call's own work has groups of its own.
 MOST_GROUPS = 8
-# Kinds of records of copies. Only records of these kinds have a direction.
-_COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
 
 
 class EvidenceReader:
@@ -66,7 +64,7 @@ class EvidenceReader:
             (
                 kinds,
                 np.where(kinds == int(RecordKind.KERNEL), int64s(rows["name"]), 0),
-                np.where(np.isin(kinds, _COPIES), int64s(rows["subkind"]), 0),
+                np.where(np.isin(kinds, COPIES), int64s(rows["subkind"]), 0),
                 int64s(rows["context"]),
                 int64s(rows["stream"]),
                 np.where(kinds == int(RecordKind.KERNEL), 0, int64s(rows["bytes"])),
@@ -191,7 +189,7 @@ class EvidenceReader:
             WorkInFront(
                 kind=GPU_WORK[kind],
                 name=functions[names[name]],
-                direction=DIRECTIONS.get(direction, Direction.UNKNOWN) if kind in _COPIES else None,
+                direction=DIRECTIONS.get(direction, Direction.UNKNOWN) if kind in COPIES else None,
                 context=context,
                 stream=stream,
                 count=count,

@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
+from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallKind, Waits
 from stallprobes.traces.delay import LONGEST_CHANGE_NS
 from stallprobes.watch.attribution.gpu_work import WorkTable
-from stallprobes.watch.attribution.slow_calls import CallTable
+from stallprobes.watch.attribution.slow_calls import COPIES, CallTable
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.division.instants import CoveredTime, Spans
 from stallprobes.watch.division.recorded_times import Tenures
@@ -35,8 +35,6 @@ SAME_END_NS = 50_000
 # (virtual machine, H200). For calls of more than 10 ms that waited for another thread, the limit is larger (see
 # _WAKE_UP_DIVISOR in other_threads.py).
 WAKE_UP_NS = 500_000
-# Kinds of records of copies.
-_COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +257,7 @@ def _staged_work(calls: CallTable, work: WorkTable, streams: Int64s, contexts: I
 def _homes(work: WorkTable) -> Int64s:
     """For each row the first row of its call, where both are copies in different contexts; else the row itself."""
     every, correlations = np.arange(len(work)), int64s(work.rows["correlation"])
-    copies = np.isin(work.rows["kind"], _COPIES)
+    copies = np.isin(work.rows["kind"], COPIES)
     if len(distinct(work.contexts[copies])) < 2:
         return every
     order = np.lexsort((work.starts, correlations))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import GPU_WORK
-from stallprobes.records.rows import rows_at
+from stallprobes.records.rows import of_kinds, rows_at
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.division.instants import CoveredTime, Spans
 from stallprobes.watch.division.pending import needs_engine
@@ -25,8 +25,6 @@ from stallprobes.watch.intervals import (
 )
 
 Flags = NDArray[np.bool_]
-# Kinds of records of work on the GPU.
-_WORK = sorted(int(kind) for kind in GPU_WORK)
 
 
 class PriorEnds:
@@ -77,7 +75,7 @@ class WorkTable:
     def of(cls, records: NDArray[Any], calls: CallTable) -> WorkTable:
         """The work among ``records``, which are in the layout of the file. Records without an end are left out."""
         starts, ends = int64s(records["start"]), int64s(records["end"])
-        places = np.flatnonzero(np.isin(records["kind"], _WORK) & (ends >= starts))
+        places = np.flatnonzero(of_kinds(records, *GPU_WORK) & (ends >= starts))
         places = places[np.argsort(starts[places], kind="stable")]
         rows, starts, ends = rows_at(records, places), starts[places], ends[places]
         pairs, streams = numbered(_pair(rows["context"], rows["stream"]))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from stallprobes.native.layouts.watch_file import WatchRecord
 from stallprobes.records.rows import joined, rows_where
 from stallprobes.watch.attribution.slow_calls import column_of
 from stallprobes.watch.attribution.switch_clock import ClockOffset, tenures_of
+from stallprobes.watch.columns import Columns
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.division.recorded_times import Tenures
@@ -55,7 +56,8 @@ _SWITCH = int(RecordKind.CONTEXT_SWITCH)
 _MOST_PAUSE = 7
 
 
-class _EngineWork(NamedTuple):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _EngineWork(Columns):
     """Work on the graphics engine, in the order of its starts: int64[n] each."""
 
     devices: Int64s
@@ -66,51 +68,41 @@ class _EngineWork(NamedTuple):
     @classmethod
     def of(cls, rows: NDArray[Any]) -> _EngineWork:
         """Work of the engine among records."""
-        chosen = needs_engine(rows)
-        return cls(*(int64s(rows[name][chosen]) for name in ("device", "context", "start", "end")))._in_order()
-
-    @classmethod
-    def united(cls, parts: Iterable[_EngineWork]) -> _EngineWork:
-        """Work of all ``parts``."""
-        return cls(*map(np.concatenate, zip(_NO_WORK, *parts, strict=True)))._in_order()
+        rows = rows_where(rows, needs_engine(rows))
+        columns = (int64s(rows[name]) for name in ("device", "context", "start", "end"))
+        return cls(**dict(zip(("devices", "contexts", "starts", "ends"), columns, strict=True)))._in_order()
 
     def with_later(self, parts: Sequence[_EngineWork]) -> _EngineWork:
         """Work with that of ``parts``, most of which starts later."""
         begins = (int(part.starts[0]) for part in parts if len(part.starts))
-        first = self.starts.searchsorted(min(begins, default=_MOST_NS))
-        end = _EngineWork.united((_EngineWork(*(column[first:] for column in self)), *parts))
-        return _EngineWork(*(np.concatenate((before[:first], after)) for before, after in zip(self, end, strict=True)))
+        first = int(self.starts.searchsorted(min(begins, default=_MOST_NS)))
+        end = _EngineWork.joined((self.at(slice(first, None)), *parts))._in_order()
+        return _EngineWork.joined((self.at(slice(first)), end))
 
     def since(self, time_ns: int) -> _EngineWork:
         """Work that starts at a time or later."""
-        first = self.starts.searchsorted(time_ns)
-        return _EngineWork(*(column[first:] for column in self))
+        return self.at(slice(int(self.starts.searchsorted(time_ns)), None))
 
     def on(self, device: int) -> _EngineWork:
         """Work of one GPU."""
-        here = self.devices == device
-        return self if here.all() else _EngineWork(*(column[here] for column in self))
+        return self.where(self.devices == device)
 
     def devices_by_context(self) -> dict[int, int]:
         """The GPU of each context."""
-        contexts, devices = distinct_pairs(*self._changes())
-        return dict(zip(contexts.tolist(), devices.tolist(), strict=True))
-
-    def _changes(self) -> tuple[Int64s, Int64s]:
         changes = (self.contexts[1:] != self.contexts[:-1]) | (self.devices[1:] != self.devices[:-1])
-        first = np.append(True, changes)[: len(self.contexts)]
-        return self.contexts[first], self.devices[first]
+        first = np.append(True, changes)[: len(self)]
+        contexts, devices = distinct_pairs(self.contexts[first], self.devices[first])
+        return dict(zip(contexts.tolist(), devices.tolist(), strict=True))
 
     def _in_order(self) -> _EngineWork:
         if (self.starts[1:] >= self.starts[:-1]).all():
             return self
         # Most work is in order: only a stable sort uses that.
-        order = np.argsort(self.starts, kind="stable")
-        return _EngineWork(*(column[order] for column in self))
+        return self.at(np.argsort(self.starts, kind="stable"))
 
 
 # Empty columns: no work on a GPU's engine.
-_NO_WORK = _EngineWork(NONE, NONE, NONE, NONE)
+_NO_WORK = _EngineWork(devices=NONE, contexts=NONE, starts=NONE, ends=NONE)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,8 @@ _WRAP = 1 << 32
 # Largest distance between a call's correlation number and the number of the table's first call at which the order of
 # both calls is known. Reason: correlation numbers wrap around at _WRAP.
 _HALF = 1 << 31
-# Kinds of records of copies.
-_COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
+# Kinds of records of copies. Only these have a direction.
+COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ def with_recorded_kinds(calls: Sequence[SlowDriverCall], records: NDArray[Any]) 
     cuMemCreate and of memory pools. ``records`` are in the layout of the file.
     """
     asked = {call.correlation: at for at, call in enumerate(calls) if call.pageable}
-    copies = records[np.isin(records["kind"], _COPIES)] if asked else records[:0]
+    copies = records[np.isin(records["kind"], COPIES)] if asked else records[:0]
     # Nearly all copies from or to pageable memory are recorded as such.
     other = (copies["source"] != int(MemoryKind.PAGEABLE)) & (copies["target"] != int(MemoryKind.PAGEABLE))
     numbers = copies["correlation"]

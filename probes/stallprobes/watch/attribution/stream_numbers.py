@@ -7,16 +7,18 @@ synchronization records, each launch takes 0.2 to 0.4 us longer (H100, CUPTI 13.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import GPU_WORK
-from stallprobes.native.layouts.driver_calls import function_of, plain_name
+from stallprobes.native.layouts.driver_calls import plain_name
 from stallprobes.native.layouts.watch_file import CallFlag
-from stallprobes.records.rows import Rows, joined, rows_at, rows_where
+from stallprobes.records.rows import Rows, joined, of_kinds, rows_at, rows_where
+from stallprobes.watch.division.call_columns import by_number
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch
 
@@ -24,8 +26,8 @@ from stallprobes.watch.reading.process import CallBatch
 LEGACY = (0, 1)
 # Handle of a thread's own default stream: CU_STREAM_PER_THREAD.
 _PER_THREAD = 2
-# Kinds of records of work on the GPU, which have the number of their stream.
-_WORK = sorted(int(kind) for kind in GPU_WORK)
+# Property of a function: it submits work.
+_submits = attrgetter("submits")
 # Number of calls of each stream that are matched with GPU records in each reading of a process's file. The calls are
 # spread evenly from the first to the last call of the stream. Each match gives the number that the stream has in
 # CUPTI's records.
@@ -72,14 +74,12 @@ class StreamNumbers:
         # The times (ns) since when each handle had a number, and the number, ascending.
         self._numbers: dict[_Key, list[tuple[int, int]]] = {}
         self._looked_for: Rows = np.zeros(0, _SUBMITTED)
-        # By function: whether it submits work, and whether its handle 0 is the default stream of its thread.
-        self._submits: dict[int, tuple[bool, bool]] = {}
+        self._functions: dict[int, str] = {}
 
     def add(self, calls: CallBatch, records: NDArray[Any]) -> None:
         """Add the calls and records (in the layout of the file) since the reading before."""
-        for number, name in calls.functions.items():
-            self._submits[number] = function_of(name).submits, plain_name(name) != name
-        new = _chosen(_submitted(calls.rows, self._submits))
+        self._functions.update(calls.functions)
+        new = _chosen(_submitted(calls.rows, self._functions))
         rows = joined(_SUBMITTED, (self._looked_for, new))[-_MOST_LOOKED_FOR:]
         if len(rows):
             rows = rows_where(rows, rows["began_ns"] >= int(rows["began_ns"].max()) - _LOOKED_FOR_NS)
@@ -125,34 +125,33 @@ def _key(context: int, handle: int, thread: int, function: str) -> _Key:
     return _Key(context, 0 if handle in LEGACY else handle)
 
 
-def _submitted(calls: Rows, submits: Mapping[int, tuple[bool, bool]]) -> Rows:
+def _submitted(calls: Rows, functions: Mapping[int, str]) -> Rows:
     """Calls that submit work to another stream than the call before, and the first and last one, as _SUBMITTED."""
-    tables = np.zeros((2, max(submits, default=0) + 1), np.bool_)
-    for number, flags in submits.items():
-        tables[:, number] = flags
-    with_work = tables[0][calls["function"]] & ((calls["flags"] & int(CallFlag.STREAM)) > 0)
+    submits = by_number(functions, _submits)[calls["function"]] != 0
+    with_work = submits & ((calls["flags"] & int(CallFlag.STREAM)) > 0)
     places = np.flatnonzero(with_work & (calls["correlation"] > 0))
     if not len(places):
         return np.zeros(0, _SUBMITTED)
     some = places[-_SEARCHED_FIRST:]
-    handles, contexts, threads, changes = _streams_of(calls, some, tables[1])
+    own_by_default = [number for number, name in functions.items() if plain_name(name) != name]
+    handles, contexts, threads, changes = _streams_of(calls, some, own_by_default)
     if len(some) < len(places) and len(changes) < _MOST_CHANGES:
         some = places
-        handles, contexts, threads, changes = _streams_of(calls, some, tables[1])
-    kept, places = changes[-_MOST_CHANGES:], some
-    submitted, places = np.zeros(len(kept), _SUBMITTED), places[kept]
+        handles, contexts, threads, changes = _streams_of(calls, some, own_by_default)
+    kept = changes[-_MOST_CHANGES:]
+    submitted, places = np.zeros(len(kept), _SUBMITTED), some[kept]
     submitted["handle"], submitted["context"], submitted["thread"] = handles[kept], contexts[kept], threads[kept]
     submitted["began_ns"], submitted["correlation"] = calls["began_ns"][places], calls["correlation"][places]
     return submitted
 
 
 def _streams_of(
-    calls: Rows, places: NDArray[np.intp], own_by_default: NDArray[np.bool_]
+    calls: Rows, places: NDArray[np.intp], own_by_default: Sequence[int]
 ) -> tuple[NDArray[np.uint64], NDArray[Any], NDArray[Any], NDArray[np.intp]]:
     """Handles, contexts and threads of the streams of some calls, and the places of those with another stream than the
-    call before."""
+    call before. ``own_by_default``: functions whose handle 0 is the default stream of the thread."""
     handles, contexts = calls["stream"][places], calls["context"][places]
-    own = (handles == _PER_THREAD) | ((handles == 0) & own_by_default[calls["function"][places]])
+    own = (handles == _PER_THREAD) | ((handles == 0) & np.isin(calls["function"][places], own_by_default))
     handles = np.where(own, _PER_THREAD, np.where(handles == LEGACY[1], 0, handles))
     threads = np.where(own, calls["thread"][places], 0)
     changes = np.zeros(len(places), np.bool_)
@@ -189,7 +188,7 @@ def _found(calls: Rows, records: NDArray[Any]) -> tuple[NDArray[np.intp], Int64s
     at = np.minimum(np.searchsorted(numbers_of_calls, records["correlation"]), len(order) - 1)
     hits = np.flatnonzero(numbers_of_calls[at] == records["correlation"])
     places, records = order[at[hits]], rows_at(records, hits)
-    same = np.isin(records["kind"], _WORK) & (records["context"] == calls["context"][places])
+    same = of_kinds(records, *GPU_WORK) & (records["context"] == calls["context"][places])
     places, records = places[same], rows_where(records, same)
     first = np.lexsort((records["start"], places))
     places, at_first = np.unique(places[first], return_index=True)

@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from stallprobes.native.layouts.driver_calls import CallFamily, StreamRole, func
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
 from stallprobes.watch.attribution.stream_numbers import LEGACY, StreamNumbers
+from stallprobes.watch.division.call_columns import by_number
 from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, FinishedCall
 
@@ -41,6 +43,8 @@ MOST_ORDERED = 64
 # First StreamRole whose calls order streams or threads, by events or other waits. The calls of all roles after this
 # role order streams or threads too.
 _ORDERING = StreamRole.RECORDS
+# Property of a function: its role in the order of streams.
+_role = attrgetter("role")
 # Roles of calls that can make a stream wait for something other than GPU work: the call lets the stream wait for an
 # event, adds a host function to it, or launches a graph in it.
 _HOLDERS = (StreamRole.WAITS, StreamRole.HOLDS, StreamRole.LAUNCHES)
@@ -105,7 +109,6 @@ class StreamOrder:
         self._by_event: _Places | None = None
         self._by_stream: _Places | None = None
         self._functions: dict[int, str] = {}
-        self._role_of: dict[int, int] = {}
         self._numbers = numbers
         # By context and handle.
         self._blocking: dict[tuple[int, int], None] = {}
@@ -118,11 +121,9 @@ class StreamOrder:
         """Add the calls and records (in the layout of the file) since the reading before."""
         self._note_existing(records)
         for number, name in calls.functions.items():
-            self._functions[number], self._role_of[number] = name, int(function_of(name).role)
+            self._functions[number] = name
             self._has_thread_streams |= plain_name(name) != name
-        role_table = np.zeros(max(self._role_of, default=0) + 1, np.int64)
-        role_table[list(self._role_of)] = list(self._role_of.values())
-        roles = role_table[calls.rows["function"]] if len(calls) else np.zeros(0, np.int64)
+        roles = by_number(self._functions, _role)[calls.rows["function"]]
         self._note_streams(calls.rows)
         new = rows_where(calls.rows, roles >= _ORDERING)
         if not len(new) and not len(self._rows):

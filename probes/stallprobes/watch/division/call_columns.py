@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.native.layouts.driver_calls import DriverFunction, HostTask, function_of
+from stallprobes.native.layouts.driver_calls import CallKind, DriverFunction, HostTask, function_of
 from stallprobes.records.rows import Rows
 from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
@@ -21,6 +21,18 @@ _KINDS, _HOLDS = (
 )
 # Kind of a call of a function with pageable memory.
 kind_if_pageable = _KINDS[1]
+
+
+def flags_by_kind(*kinds: CallKind) -> NDArray[np.bool_]:
+    """Flags by number of CallKind. The last flag is for the time without a call, whose number is -1."""
+    return np.array([*(kind in kinds for kind in CallKind), False])
+
+
+# Calls that end when work of the GPU has ended; these, and frees.
+AWAITS_WORK = flags_by_kind(CallKind.WAITS, CallKind.COPIES)
+AWAITS_OR_FREES = flags_by_kind(CallKind.WAITS, CallKind.COPIES, CallKind.FREES)
+# Calls that allocate or free.
+ALLOCATES_BY_KIND = flags_by_kind(CallKind.ALLOCATES, CallKind.FREES, CallKind.HOST_MEMORY)
 # Functions by which a thread asks whether work has ended.
 QUERIES = ("cuStreamQuery", "cuEventQuery")
 # Smallest number of consecutive queries of a handle that count as a wait for the handle. Reason: the result of each

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stallprobes.records.rows import Rows, joined, rows_where
+from stallprobes.records.rows import Rows, joined
 from stallprobes.watch.division.instants import COMMUNICATION, KERNEL, Instants, Operations, Spans, united
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
-from stallprobes.watch.intervals import Int64s, distinct, int64s
+from stallprobes.watch.intervals import Int64s, distinct
 
 # Largest number of slices of time whose collectives are kept until the analysis of ranks takes the collectives. With
 # more slices, the oldest slice is dropped. Reason: the memory stays limited if no analysis takes the collectives.
@@ -61,23 +61,24 @@ class CollectiveLog:
         ends = work.ends.compress(work.kinds == COMMUNICATION)
         return np.sort(ends[(ends > begin_ns) & (ends <= until_ns)])
 
-    def add(self, rows: Rows, instants: Instants, recorded: Spans, begin_ns: int, until_ns: int) -> None:
+    def add(self, work: Operations, instants: Instants, recorded: Spans, begin_ns: int, until_ns: int) -> None:
         """Add a slice; no span of its ``instants`` contains one of its ``ends``."""
-        mine = rows_where(rows, rows["kind"] == COMMUNICATION)
-        mine = rows_where(mine, (mine["end"] > begin_ns) & (mine["end"] <= until_ns))
+        ended = (work.ends > begin_ns) & (work.ends <= until_ns)
+        mine = work.where(ended & (work.kinds == COMMUNICATION))
         if not len(mine) and self._sums is None:
             return
         before = np.zeros(_PARTS, dtype=np.int64) if self._sums is None else self._sums
-        mine = mine[np.argsort(mine["end"], kind="stable")]
+        mine = mine.at(np.argsort(mine.ends, kind="stable"))
         batch = np.zeros(len(mine), COLLECTIVE)
-        for name in ("start", "end", "stream", "name"):
-            batch[name] = mine[name]
-        ends = distinct(int64s(mine["end"]))
+        batch["start"], batch["end"], batch["name"] = mine.starts, mine.ends, mine.names
+        # Without the number of its context.
+        batch["stream"] = mine.streams & 0xFFFFFFFF
+        ends = distinct(mine.ends)
         segments = np.searchsorted(ends, instants.begins, "right")
         lengths = instants.ends - instants.begins
         sums = np.bincount(segments * _PARTS + instants.parts, lengths, (len(ends) + 1) * _PARTS)
         running = before + np.cumsum(sums.reshape(-1, _PARTS).astype(np.int64), axis=0)
-        batch["parts"] = running[np.searchsorted(ends, mine["end"])]
+        batch["parts"] = running[np.searchsorted(ends, mine.ends)]
         self._sums = running[-1]
         exposed = instants.parts == NUMBERS[Part.COMMUNICATION]
         self._batches.append(
@@ -85,7 +86,7 @@ class CollectiveLog:
                 batch,
                 Spans.united(instants.begins[exposed], instants.ends[exposed]),
                 recorded.within(begin_ns, until_ns),
-                _kernel_times(rows_where(rows, (rows["end"] > begin_ns) & (rows["end"] <= until_ns))),
+                _kernel_times(work.where(ended & (work.kinds == KERNEL))),
                 begin_ns,
                 until_ns,
             )
@@ -125,8 +126,7 @@ def operation_of(name: str) -> str:
     return operation[0] if operation else name
 
 
-def _kernel_times(rows: Rows) -> Mapping[int, int]:
-    kernels = rows_where(rows, rows["kind"] == KERNEL)
-    names, places = np.unique(kernels["name"], return_inverse=True)
-    times = np.bincount(places.reshape(-1), kernels["end"] - kernels["start"], len(names))
+def _kernel_times(kernels: Operations) -> Mapping[int, int]:
+    names, places = np.unique(kernels.names, return_inverse=True)
+    times = np.bincount(places.reshape(-1), kernels.ends - kernels.starts, len(names))
     return dict(zip(names.tolist(), times.astype(np.int64).tolist(), strict=True))

@@ -10,7 +10,8 @@ import numpy as np
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times
-from stallprobes.watch.division.instants import Spans, ThreadCalls
+from stallprobes.watch.division.call_columns import flags_by_kind
+from stallprobes.watch.division.instants import Calls, Spans
 from stallprobes.watch.intervals import Int64s
 
 # By thread id int64[n][8], ascending: a time (ns), and until then: the run delay, the time on a CPU, and the time
@@ -30,9 +31,9 @@ OTHERS = -1
 COLLECTOR = -2
 # Empty samples of threads. Without samples, the times at which a thread was on a CPU are not known.
 NO_SAMPLES: CpuSamples = MappingProxyType({})
-# Kinds of calls that wait for the GPU, polling or asleep. In a call of these kinds, it is not known whether the thread
+# Calls that wait for the GPU, polling or asleep. In such a call, it is not known whether the thread
 # has a CPU. In all other calls, the thread is assumed to have a CPU.
-_WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
+_MAY_SLEEP = flags_by_kind(CallKind.WAITS, CallKind.COPIES, CallKind.FREES, CallKind.QUEUES)
 # Columns of the sums (ns). _BETWEEN: time between calls. _LEAST and _MOST: lower and upper bound of the time on a CPU
 # in _BETWEEN. _READY_LEAST and _READY_MOST: lower and upper bound of the time in _BETWEEN in which threads were ready
 # to run but had no CPU. _WHOLE: all time. _SLEEPS: first of five columns with the time asleep, one for each reason, in
@@ -65,11 +66,8 @@ _LEAST_COVERED = 0.5
 # cover. With a smaller share, their CPU time counts as 0. Reason for the low limit: child processes are sampled rarely,
 # and their load hardly changes within a slice.
 _LEAST_OF_CHILDREN = 0.2
-# Flags by number of CallKind: True if calls of this kind submit GPU work, ask for the state of GPU work, or wait for
-# GPU work. Exception: False for FREES, although calls of this kind may wait for GPU work.
-_IS_WORK_CALL = np.array(
-    [kind in (CallKind.SUBMITS, CallKind.QUEUES, CallKind.WAITS, CallKind.COPIES) for kind in CallKind]
-)
+# Calls that submit GPU work, ask for its state, or wait for it. Frees, which may wait for it too, are not among them.
+_IS_WORK_CALL = flags_by_kind(CallKind.SUBMITS, CallKind.QUEUES, CallKind.WAITS, CallKind.COPIES)
 # Largest number of kept slices of time that end after the last work call (_IS_WORK_CALL). At the end of the program,
 # the time after the last work is subtracted from the sums for these slices. With more slices, the oldest slices are
 # dropped, and the sums keep the time of the dropped slices.
@@ -95,7 +93,7 @@ class Sleeps(NamedTuple):
 class _Slice(NamedTuple):
     """A slice of time: its calls, its CPU samples, and the begin and sums that were added for it (None: nothing)."""
 
-    threads: Mapping[int, ThreadCalls]
+    threads: Mapping[int, Calls]
     samples: CpuSamples
     begin_ns: int
     end_ns: int
@@ -112,7 +110,7 @@ class CpuSums:
         self._worked_ns = 0
         self._later: list[_Slice] = []
 
-    def add(self, threads: Mapping[int, ThreadCalls], samples: CpuSamples, begin_ns: int, end_ns: int) -> None:
+    def add(self, threads: Mapping[int, Calls], samples: CpuSamples, begin_ns: int, end_ns: int) -> None:
         """Add the time from ``begin_ns`` to ``end_ns``.
 
         Calls that do not wait are assumed to have a CPU. Calls that wait have one or not, depending on how the program
@@ -147,7 +145,7 @@ class CpuSums:
             self._sums.add(max((begin_ns - self._sums.origin_ns) // self._sums.width_ns, 0), sums)
 
     def _sums_of(
-        self, threads: Mapping[int, ThreadCalls], samples: CpuSamples, begin_ns: int, end_ns: int
+        self, threads: Mapping[int, Calls], samples: CpuSamples, begin_ns: int, end_ns: int
     ) -> tuple[int, Int64s] | None:
         """The begin (ns) of a slice of time and its sums (int64[1][_COLUMNS]); None if samples cover too little of
         it."""
@@ -164,9 +162,9 @@ class CpuSums:
         self._most_threads = max(self._most_threads, len(threads))
         working, waiting, begins, ends = 0, 0, [], []
         for calls in threads.values():
-            spans = Spans(np.maximum(calls.spans.begins, begin_ns), np.minimum(calls.spans.ends, end_ns))
+            spans = Spans(np.maximum(calls.begins, begin_ns), np.minimum(calls.ends, end_ns))
             durations = np.maximum(spans.ends - spans.begins, 0)
-            waits = np.isin(calls.kinds, _WAITS)
+            waits = _MAY_SLEEP[calls.kinds]
             waiting += int(durations[waits].sum())
             working += int(durations[~waits].sum())
             begins.append(spans.begins)
@@ -253,10 +251,10 @@ def _within(samples: CpuSamples, begin_ns: int, end_ns: int) -> CpuSamples:
     return kept
 
 
-def _worked_ns(calls: ThreadCalls) -> int:
+def _worked_ns(calls: Calls) -> int:
     """The end (ns) of the last work call of a thread; 0 if it made none."""
     works = _IS_WORK_CALL[calls.kinds[::-1]]
-    return int(calls.spans.ends[len(works) - 1 - int(works.argmax())]) if works.any() else 0
+    return int(calls.ends[len(works) - 1 - int(works.argmax())]) if works.any() else 0
 
 
 def passed_ns(samples: Int64s | None, begin_ns: int, end_ns: int) -> tuple[float, float] | None:
@@ -276,7 +274,7 @@ def _busy_ns(samples: Int64s | None, begin_ns: int, end_ns: int) -> float:
     return passed[1] * (end_ns - begin_ns) / (end - begin) if passed else 0.0
 
 
-def _slept_ns(samples: Int64s, calls: ThreadCalls, begin_ns: int, end_ns: int) -> Int64s:
+def _slept_ns(samples: Int64s, calls: Calls, begin_ns: int, end_ns: int) -> Int64s:
     """How long (ns) a thread slept for each reason between two times: in a call it waits for the GPU or the driver."""
     times = samples[1:, 0]
     chosen = (times > begin_ns) & (times <= end_ns) & ~calls.spans.contain(times)

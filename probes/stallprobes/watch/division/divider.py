@@ -13,7 +13,7 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import GPU_WORK, RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, DriverFunction, function_of
 from stallprobes.native.layouts.watch_file import LossKind, WatchRecord
-from stallprobes.records.rows import DRIVER_CALL, Rows, joined, of_kinds, rows_at, rows_where
+from stallprobes.records.rows import DRIVER_CALL, Rows, joined, of_kinds, rows_where
 from stallprobes.watch.division.binned_sums import since
 from stallprobes.watch.division.call_columns import by_number
 from stallprobes.watch.division.collectives import CollectiveBatch
@@ -23,36 +23,31 @@ from stallprobes.watch.division.instants import (
     COPY,
     LIMITS,
     NO_CALLS,
-    NO_HOLDING,
+    NO_OPERATIONS,
     NO_SPANS,
+    Calls,
     CoveredTime,
     Flags,
-    Holding,
     Limits,
     Operations,
     SequenceTimes,
     Spans,
-    ThreadCalls,
     united,
 )
 from stallprobes.watch.division.outside_waits import NO_WAITS, OUTSIDE, OUTSIDE_NAME, OutsideWaits
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division.pending import (
-    CALL,
     LOADING,
-    OPERATION,
     SubmittedCalls,
     by_thread,
     calls_in_flight,
-    calls_of,
     column,
     communicate,
     divided_records,
-    later_end,
     neighbours_of,
     operations_of,
+    outermost_calls,
     reaching,
-    streams_of,
     threads_of,
     with_copies_that_block,
     with_overheads,
@@ -122,7 +117,7 @@ class _Beside(NamedTuple):
     starts: Int64s
     ends: Int64s
     owners: Int64s
-    calls: Holding
+    calls: Calls
     elsewhere: tuple[Spans, Spans]
 
     def work(self, begin_ns: int, end_ns: int) -> Spans:
@@ -148,10 +143,9 @@ class _Beside(NamedTuple):
         kernels, work = self.elsewhere
         return kernels.within(begin_ns, end_ns), work.within(begin_ns, end_ns)
 
-    def holding(self, begin_ns: int, end_ns: int) -> Holding:
+    def holding(self, begin_ns: int, end_ns: int) -> Calls:
         """Calls between two times for which other threads may wait."""
-        reaching_in = (self.calls.ends >= begin_ns) & (self.calls.begins < end_ns)
-        return Holding(*(each.compress(reaching_in) for each in self.calls))
+        return self.calls.where((self.calls.ends >= begin_ns) & (self.calls.begins < end_ns))
 
 
 class _Batches:
@@ -207,8 +201,8 @@ class ProcessDivider:
         # New rows, which begin after the last slice (DRIVER_CALL, and records); kept rows of the slices before.
         self._new_calls: list[Rows] = []
         self._new_records: list[NDArray[Any]] = []
-        self._calls: Rows = np.zeros(0, CALL)
-        self._operations: Rows = np.zeros(0, OPERATION)
+        self._calls = NO_CALLS
+        self._operations = NO_OPERATIONS
         self._overheads: NDArray[Any] = np.zeros(0, _RECORD)
         # How long (ns) calls take that find room in the queue, by the numbers of their functions.
         self._usual: dict[int, int] = {}
@@ -311,7 +305,7 @@ class ProcessDivider:
         if process.state is ProcessState.YIELDED:
             # Nothing is recorded from then on.
             ended = self._ended = True
-            ends = [self._calls["end"], self._operations["end"]]
+            ends = [self._calls.ends, self._operations.ends]
             ends += [rows["returned_ns"] for rows in self._new_calls]
             ends += [rows["end"] for rows in self._new_records]
             until = max(self._done_ns, *(int(times.max(initial=0)) for times in ends))
@@ -383,10 +377,10 @@ class ProcessDivider:
     ) -> None:
         if start_up.is_settled(self._done_ns):
             return
-        outermost = calls_of(calls.rows, calls.functions)
-        start_up.note_calls(outermost["begin"], outermost["end"], outermost["kind"])
-        launching = by_number(calls.functions, _launches)[outermost["function"]] != 0
-        seconds = distinct((outermost["end"].compress(launching) - start_up.began_ns) // SECOND_NS)
+        outermost, _ = outermost_calls(calls.rows, calls.functions)
+        start_up.note_calls(outermost.begins, outermost.ends, outermost.kinds)
+        launching = by_number(calls.functions, _launches)[outermost.functions] != 0
+        seconds = distinct((outermost.ends.compress(launching) - start_up.began_ns) // SECOND_NS)
         times = start_up.began_ns + seconds * SECOND_NS
         start_up.note_launches(times, times)
         start_up.note_launches(*unfollowed(process))
@@ -443,8 +437,8 @@ class ProcessDivider:
         self._take_new(begin, until, beside, recorded(process))
         calls, operations, overheads = self._calls, self._operations, self._overheads
         # What begins later belongs to the next slice.
-        begun = operations[: np.searchsorted(operations["start"], until, "right")]
-        every = joined(CALL, (rows_where(calls, calls["begin"] < until), flying))
+        begun = operations.at(slice(int(operations.starts.searchsorted(until, "right"))))
+        every = Calls.joined((calls.where(calls.begins < until), flying))
         every = with_overheads(every, overheads, self._usual)
         with_copies_that_block(every, operations, self._limits)
         self._submitted.note_callers(begun)
@@ -457,25 +451,25 @@ class ProcessDivider:
             {thread: passed[1] for thread, passed in used.items() if passed is not None},
             until - begin,
         )
-        unknown = begun["returned"] < 0
+        unknown = begun.returned < 0
         self._note_flying(begun, flying)
         every_tenure, self._switches = engine_use
         self._placed = {device for device, tenures in every_tenure.items() if len(tenures.contexts)}
         spans = self._recorded(process, begun, every)
-        leaders, devices = self._leaders_of(begun), column(begun, "device")
-        work = [column(begun, name) for name in ("start", "end", "thread")]
-        holding, holders = _holding(threads)
+        leaders, devices = self._leaders_of(begun), begun.devices
+        work = begun.starts, begun.ends, begun.threads
+        holding = Calls.joined([NO_CALLS, *(made.where(made.holds > 0) for made in threads.values())])
         for leader, device in self._keys(leaders, devices):
             mine, on_device = (leaders == leader) & (devices == device), devices == device
             apart = (leaders == leader) & ~on_device
             beside_starts, beside_ends, owners = (each.compress(on_device & ~mine) for each in work)
-            kernels = apart & (begun["kind"] != COPY) if apart.any() else apart
+            kernels = apart & (begun.kinds != COPY) if apart.any() else apart
             own = {thread: made for thread, made in threads.items() if self._book.leader(thread) == leader}
             self._begin_sequence(leader, device, own, begin)
             self._add(
                 (leader, device),
                 own,
-                rows_where(begun, mine),
+                begun.where(mine),
                 until,
                 spans,
                 every_tenure.get(device),
@@ -483,13 +477,13 @@ class ProcessDivider:
                     beside_starts,
                     beside_ends,
                     owners,
-                    Holding(*(each.compress(~np.isin(holders, list(own))) for each in holding)),
-                    (_united(work, kernels), _united(work, apart)),
+                    holding.where(~np.isin(holding.threads, list(own))),
+                    (begun.union(kernels), begun.union(apart)),
                 ),
             )
-        begun["seen"] = True
+        begun.seen[:] = True
         # The return of a call in flight is unknown.
-        begun["returned"][unknown] = begun["thread"][unknown] = -1
+        begun.returned[unknown] = begun.threads[unknown] = -1
         self._done_ns = until
         self._keep(calls, operations, overheads)
         if self._ended:
@@ -509,10 +503,10 @@ class ProcessDivider:
         # Few rows that began before the slice are new.
         if partly := begin < until and chosen != [(begin, until)]:
             calls.choose(chosen, begin)
-        outermost = calls_of(joined(DRIVER_CALL, calls.taken()), self._functions)
+        outermost, _ = outermost_calls(joined(DRIVER_CALL, calls.taken()), self._functions)
         if partly:
             # Other work shows the begin of the first gap, the end of the last gap, and whether a copy blocked.
-            copies = outermost["correlation"][outermost["kind"] == int(CallKind.COPIES)]
+            copies = outermost.correlations[outermost.kinds == int(CallKind.COPIES)]
             records.choose(
                 chosen,
                 begin,
@@ -522,44 +516,43 @@ class ProcessDivider:
                 ),
             )
         taken = joined(_RECORD, records.taken())
-        self._calls = joined(CALL, (self._calls, outermost))
+        self._calls = Calls.joined((self._calls, outermost))
         operations = (self._operations, operations_of(taken, self._communication))
-        self._operations = _in_order_of_starts(joined(OPERATION, operations))
+        self._operations = _in_order_of_starts(Operations.joined(operations))
         overheads = rows_where(taken, taken["kind"] == int(RecordKind.OVERHEAD))
         self._overheads = joined(_RECORD, (self._overheads, overheads))
 
-    def _recorded(self, process: WatchedProcess, begun: Rows, calls: Rows) -> Spans:
+    def _recorded(self, process: WatchedProcess, begun: Operations, calls: Calls) -> Spans:
         """The times in which all work is recorded, by the operations that have ``begun``.
 
         Where the recording began while the program ran, they begin once nothing runs that was submitted before.
         """
         spans = recorded(process)
         if self._settled_ns is None:
-            own = begun[begun["returned"] >= 0]
+            own = begun.where(begun.returned >= 0)
             if len(own):
-                start = int(own["start"][0])
-                self._settled_ns = start if process.late and start - int(own["returned"][0]) > _QUEUED_NS else 0
+                start = int(own.starts[0])
+                self._settled_ns = start if process.late and start - int(own.returned[0]) > _QUEUED_NS else 0
         settled_ns = self._settled_ns
         if settled_ns is None:
-            settled_ns = FOREVER if process.late and (calls["kind"] == int(CallKind.SUBMITS)).any() else 0
+            settled_ns = FOREVER if process.late and (calls.kinds == int(CallKind.SUBMITS)).any() else 0
         return spans.within(settled_ns, FOREVER)
 
-    def _note_flying(self, operations: Rows, flying: Rows) -> None:
+    def _note_flying(self, operations: Operations, flying: Calls) -> None:
         """Note the threads of operations whose calls have not returned."""
-        if len(flying) and (operations["returned"] < 0).any():
+        if len(flying) and (operations.returned < 0).any():
             submitted = SubmittedCalls()
-            correlations, begins, ends = (column(flying, name) for name in ("correlation", "begin", "end"))
-            submitted.add(correlations, begins, ends, column(flying, "thread"))
+            submitted.add(flying.correlations, flying.begins, flying.ends, flying.threads)
             submitted.note_callers(operations)
 
-    def _leaders_of(self, operations: Rows) -> Int64s:
+    def _leaders_of(self, operations: Operations) -> Int64s:
         """The sequence of each operation: that of its thread, else the one that submits most to its GPU."""
-        owners = column(operations, "thread")
+        owners = operations.threads
         threads = distinct(owners)
         leaders = int64s([self._book.leader(thread) if thread >= 0 else -1 for thread in threads.tolist()])
         sequences = leaders[np.searchsorted(threads, owners)] if len(threads) else NONE
-        for device in distinct(operations["device"][sequences < 0]).tolist():
-            here = operations["device"] == device
+        for device in distinct(operations.devices[sequences < 0]).tolist():
+            here = operations.devices == device
             others = sequences[here & (sequences >= 0)]
             of_device = [key for key in self._sequences if key[1] == device]
             if len(others):
@@ -581,10 +574,10 @@ class ProcessDivider:
         self._sequences = {key: self._sequences[key] for key in busiest[:MOST_SEQUENCES]}
         return list(dict.fromkeys([*self._sequences, *new]))
 
-    def _begin_sequence(self, leader: int, device: int, own: Mapping[int, ThreadCalls], begin: int) -> None:
+    def _begin_sequence(self, leader: int, device: int, own: Mapping[int, Calls], begin: int) -> None:
         assert self._start_up is not None
         if (leader, device) not in self._sequences:
-            first = min((int(made.spans.begins[0]) for made in own.values() if len(made.spans.begins)), default=begin)
+            first = min((int(made.begins[0]) for made in own.values() if len(made)), default=begin)
             first = max(first, begin)
             origin = self._start_up.began_ns
             self._sequences[leader, device] = SequenceSums(origin, first)
@@ -592,8 +585,8 @@ class ProcessDivider:
     def _add(
         self,
         key: tuple[int, int],
-        own: Mapping[int, ThreadCalls],
-        rows: Rows,
+        own: Mapping[int, Calls],
+        work: Operations,
         until: int,
         spans: Spans,
         tenures: Tenures | None,
@@ -603,7 +596,7 @@ class ProcessDivider:
         begin = sequence.done_ns
         for thread in own:
             sequence.note_thread(thread)
-        sequence.contexts.update(distinct(column(rows, "context")).tolist())
+        sequence.contexts.update(distinct(work.contexts).tolist())
         # A call that reaches over the border of two slices counts twice; no order changes by that.
         parts = self._time.within(begin, until)
         whole = parts == [(begin, until)]
@@ -612,10 +605,9 @@ class ProcessDivider:
         sequence.calls += round(sum(len(made.spans.within(begin, until).begins) for made in own.values()) / share)
         # Calls of a new sequence before the first part are unknown; its work may be known.
         if whole or begin > sequence.began_ns:
-            sequence.note_late(*_late(rows, begin))
-        starts, ends = column(rows, "start"), column(rows, "end")
+            sequence.note_late(*_late(work, begin))
         if not self._ended:
-            until = self._closed_until(sequence, starts, ends, spans, until)
+            until = self._closed_until(sequence, work, spans, until)
         if until <= begin:
             return
         for thread, made in own.items():
@@ -626,14 +618,14 @@ class ProcessDivider:
             if first >= last:
                 continue
             # With the operation that ends the last gap, and those of calls that have not returned.
-            reached = (ends > first) | (rows["returned"] > first)
-            reached[int(starts.searchsorted(last, "right")) + 1 :] = False
-            last_end = later_end(sequence.last_end, rows, first)
-            chosen = rows_where(rows, reached)
+            reached = (work.ends > first) | (work.returned > first)
+            reached[int(work.starts.searchsorted(last, "right")) + 1 :] = False
+            last_end = work.latest_end(sequence.last_end, first)
+            chosen = work.where(reached)
             calls = {thread: thread_calls.during(first, last) for thread, thread_calls in own.items()}
             times = SequenceTimes(
                 threads=calls or {-1: NO_CALLS},
-                work=_work_of(chosen),
+                work=chosen,
                 recorded=spans,
                 other_work=beside.work(first, last),
                 others=partial(beside.by_thread, first, last),
@@ -642,17 +634,17 @@ class ProcessDivider:
                 away=elsewhere.within(first, last),
                 lost=self._lost,
                 last_end=last_end,
-                kernel_streams=sequence.kernel_streams(rows, first),
+                kernel_streams=sequence.kernel_streams(work, first),
                 ended=self._ended,
                 limits=self._limits,
             )
-            self.turns.add(key, sequence.add(times, chosen, first, last))
-            worked_until = max(int(chosen["end"].max(initial=0)), last_end.at_ns) if self._ended else last
+            self.turns.add(key, sequence.add(times, first, last))
+            worked_until = max(int(chosen.ends.max(initial=0)), last_end.at_ns) if self._ended else last
             # Behind the last operation of a program, its end is no part of what bounds it.
             sequence.cpu.add(calls, self._cpu, first, max(first, min(last, worked_until)))
-        sequence.advance(rows, until)
+        sequence.advance(work, until)
 
-    def _closed_until(self, sequence: SequenceSums, starts: Int64s, ends: Int64s, spans: Spans, until: int) -> int:
+    def _closed_until(self, sequence: SequenceSums, work: Operations, spans: Spans, until: int) -> int:
         """Begin of the gap that reaches over ``until``; ``until`` without one, or if it is very long.
 
         An operation that still runs has no record yet, and may have ended it. What ends a gap at the end of a time with
@@ -661,26 +653,26 @@ class ProcessDivider:
         place = int(spans.place(int64s([until]))[0])
         if place < 0:
             return until
-        before = ends[: int(starts.searchsorted(until, "left"))]
+        before = work.ends[: int(work.starts.searchsorted(until, "left"))]
         last = max(int(before.max(initial=0)), sequence.last_end.at_ns, sequence.began_ns, int(spans.begins[place]))
         return until if last >= until or until - last > MAX_OPEN_GAP_NS else max(last, sequence.done_ns)
 
-    def _keep(self, calls: Rows, operations: Rows, overheads: NDArray[Any]) -> None:
+    def _keep(self, calls: Calls, operations: Operations, overheads: NDArray[Any]) -> None:
         """Keep what a later slice needs."""
         oldest = FOREVER if self._ended else max(self.done_ns, self._done_ns - KEPT_NS)
         # The end of its work shows whether a copy blocked that reaches over the border.
         before = self._limits.blocked_ns
-        kept, kept_operations = calls["end"] >= oldest, operations["end"] > oldest - before
+        kept, kept_operations = calls.ends >= oldest, operations.ends > oldest - before
         # A sequence whose gap has been open for longer needs its own calls alone.
         for sequence in self._sequences.values() if not self._ended else ():
             if sequence.done_ns < oldest:
-                own = np.isin(calls["thread"], list(sequence.threads)) & (calls["end"] >= sequence.done_ns)
-                mine = np.isin(operations["thread"], list(sequence.threads))
+                own = np.isin(calls.threads, list(sequence.threads)) & (calls.ends >= sequence.done_ns)
+                mine = np.isin(operations.threads, list(sequence.threads))
                 kept, kept_operations = (
                     kept | own,
-                    kept_operations | (mine & (operations["end"] > sequence.done_ns - before)),
+                    kept_operations | (mine & (operations.ends > sequence.done_ns - before)),
                 )
-        self._calls, self._operations = rows_where(calls, kept), rows_where(operations, kept_operations)
+        self._calls, self._operations = calls.where(kept), operations.where(kept_operations)
         self._overheads = rows_where(overheads, int64s(overheads["end"]) > oldest)
         self._time.drop_before(self.done_ns)
         self._lost = self._lost.ending_after(min(oldest, self.done_ns))
@@ -738,10 +730,6 @@ def _launches(function: DriverFunction) -> bool:
     return function.family is CallFamily.LAUNCH
 
 
-def _united(work: Sequence[Int64s], chosen: Flags) -> Spans:
-    return Spans.united(*(each.compress(chosen) for each in work[:2]))
-
-
 def _in_order(sequences: Mapping[tuple[int, int], SequenceSums]) -> list[tuple[int, int]]:
     """Sequences by their number of calls, the most first; with about as many, by their begins.
 
@@ -756,21 +744,21 @@ def _in_order(sequences: Mapping[tuple[int, int], SequenceSums]) -> list[tuple[i
     return ordered
 
 
-def _not_among(flying: Rows, calls: Rows, new_calls: Iterable[Rows]) -> Rows:
-    """Calls in flight of a reading that had not returned later: neither ``calls`` (CALL) nor ``new_calls``
-    (DRIVER_CALL) contain them."""
+def _not_among(flying: Calls, calls: Calls, new_calls: Iterable[Rows]) -> Calls:
+    """Calls in flight of a reading that had not returned later: neither ``calls`` nor ``new_calls`` (DRIVER_CALL)
+    contain them."""
     if not len(flying):
         return flying
     returned: set[tuple[int, int]] = set()
-    for ids, began in [(calls["thread"], calls["begin"]), *((threads_of(new), new["began_ns"]) for new in new_calls)]:
-        some = np.isin(began, flying["begin"])
+    for ids, began in [(calls.threads, calls.begins), *((threads_of(new), new["began_ns"]) for new in new_calls)]:
+        some = np.isin(began, flying.begins)
         returned.update(zip(ids[some].tolist(), began[some].tolist(), strict=True))
-    keys = zip(flying["thread"].tolist(), flying["begin"].tolist(), strict=True)
-    return flying[[key not in returned for key in keys]]
+    keys = zip(flying.threads.tolist(), flying.begins.tolist(), strict=True)
+    return flying.where(np.array([key not in returned for key in keys]))
 
 
-def _in_order_of_starts(operations: Rows) -> Rows:
-    starts = column(operations, "start")
+def _in_order_of_starts(operations: Operations) -> Operations:
+    starts = operations.starts
     if (starts[1:] > starts[:-1]).all():
         return operations
     # Most are in order, of which only a stable sort makes use; the few that start together are sorted apart.
@@ -778,47 +766,23 @@ def _in_order_of_starts(operations: Rows) -> Rows:
     same = starts[order[1:]] == starts[order[:-1]]
     together = np.flatnonzero(np.append(same, False) | np.append(False, same))
     some = order[together]
-    order[together] = some[np.lexsort((operations["correlation"][some], starts[some]))]
-    return rows_at(operations, order)
+    order[together] = some[np.lexsort((operations.correlations[some], starts[some]))]
+    return operations.at(order)
 
 
-def _holding(threads: Mapping[int, ThreadCalls]) -> tuple[Holding, Int64s]:
-    """The calls of all threads for which others may wait, and the thread of each."""
-    tables, owners = [NO_HOLDING], [NONE]
-    for thread, calls in threads.items():
-        chosen = (calls.holds > 0).nonzero()[0]
-        if len(chosen):
-            tables.append(Holding(*(each[chosen] for each in (*calls.spans, calls.holds, calls.contexts))))
-            owners.append(np.full(len(chosen), thread, np.int64))
-    return Holding(*map(np.concatenate, zip(*tables, strict=True))), np.concatenate(owners)
-
-
-def _late(rows: Rows, begin_ns: int) -> tuple[Int64s, Int64s]:
-    """Late work: times before ``begin_ns`` of new operations among ``rows``. Returns their begins, and the times (ns)
-    that no known work covers."""
-    starts, ends = column(rows, "start"), np.minimum(column(rows, "end"), begin_ns)
-    late = ~rows["seen"] & (starts < begin_ns)
+def _late(work: Operations, begin_ns: int) -> tuple[Int64s, Int64s]:
+    """Late work: times before ``begin_ns`` of new operations. Returns their begins, and the times (ns) that no known
+    work covers."""
+    late = ~work.seen & (work.starts < begin_ns)
     if not late.any():
         return NONE, NONE
-    new = Spans.united(starts[late], ends[late])
-    covered = CoveredTime(Spans.united(starts[rows["seen"]], ends[rows["seen"]]))
+    ends = np.minimum(work.ends, begin_ns)
+    new = Spans.united(work.starts[late], ends[late])
+    covered = CoveredTime(Spans.united(work.starts[work.seen], ends[work.seen]))
     return new.begins, new.ends - new.begins - covered.during(*new)
 
 
-def _work_of(rows: Rows) -> Operations:
-    return Operations(
-        starts=column(rows, "start"),
-        ends=column(rows, "end"),
-        kinds=column(rows, "kind"),
-        engine=np.ascontiguousarray(rows["engine"]),
-        returned=column(rows, "returned"),
-        threads=column(rows, "thread"),
-        streams=streams_of(rows),
-    )
-
-
-def _inside(calls: ThreadCalls, begin_ns: int, end_ns: int) -> int:
+def _inside(calls: Calls, begin_ns: int, end_ns: int) -> int:
     """The time (ns) that a thread spends inside calls that submit work or wait for it."""
-    chosen = calls.kinds <= int(CallKind.COPIES)
-    spans = Spans(calls.spans.begins[chosen], calls.spans.ends[chosen]).within(begin_ns, end_ns)
+    spans = calls.where(calls.kinds <= int(CallKind.COPIES)).spans.within(begin_ns, end_ns)
     return int((spans.ends - spans.begins).sum())

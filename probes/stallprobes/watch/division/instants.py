@@ -7,7 +7,7 @@ defines the rules; ``tests/factories/divided_instants.py`` states them again, in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -15,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.driver_calls import CallKind
-from stallprobes.watch.division.call_columns import may_hold_up
+from stallprobes.watch.columns import Columns
+from stallprobes.watch.division.call_columns import ALLOCATES_BY_KIND, AWAITS_WORK, may_hold_up
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, expanded, int64s, running_maximum
 
 Flags = NDArray[np.bool_]
+# Empty column of flags.
+NO_FLAGS: Flags = np.zeros(0, dtype=np.bool_)
 # Kinds of operations on the GPU.
 KERNEL, COMMUNICATION, COPY = range(3)
 # Time (ns) that stands for "never": no operation follows, or the recording has no end.
@@ -102,12 +105,6 @@ _TURNS = np.array([part in (Part.QUEUED, Part.BETWEEN, Part.BLOCKED, Part.WAKE_U
 # Reason: without the late free, the wait would be longer by the duration of the late free. Limitation: a wait in the
 # next slice of time is not visible, so one late free in each slice (0.9 s) may count as another free.
 MOST_BEHIND = 0.1
-# Kinds of calls that wait for work which was submitted before.
-_WAITS = (int(CallKind.WAITS), int(CallKind.COPIES))
-# Flags by number of CallKind: a call of this kind allocates or frees. The last flag is for the time without a call.
-ALLOCATES_BY_KIND = np.array(
-    [kind in (CallKind.ALLOCATES, CallKind.FREES, CallKind.HOST_MEMORY) for kind in CallKind] + [False]
-)
 
 
 @dataclass(frozen=True)
@@ -218,22 +215,54 @@ def united(spans: Iterable[Spans]) -> Spans:
     )
 
 
-class Holding(NamedTuple):
-    """Calls that may hold up others: int64[n] each, times in ns; ``holds`` are HostTasks."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OfCalls(Columns):
+    """Calls, or operations by the calls that submit them: int64[n] each, ``ends`` in ns."""
+
+    ends: Int64s
+    threads: Int64s
+    contexts: Int64s
+    correlations: Int64s
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Calls(OfCalls):
+    """Calls of one thread or of several: int64[n] each, times in ns.
+
+    ``functions`` are the numbers of functions, -1 where that is not known; ``kinds`` are CallKinds. ``holds`` is the
+    driver's task on the host (HostTask) for whose end calls of other threads may wait.
+    """
 
     begins: Int64s
-    ends: Int64s
+    functions: Int64s
+    kinds: Int64s
     holds: Int64s
-    contexts: Int64s
 
-    def up(self, context: int) -> Spans:
+    @property
+    def spans(self) -> Spans:
+        """When they run. In order and without overlap for calls of one thread."""
+        return Spans(self.begins, self.ends)
+
+    @property
+    def lengths(self) -> Int64s:
+        """Duration of each call (ns)."""
+        return self.ends - self.begins
+
+    def during(self, begin_ns: int, end_ns: int) -> Calls:
+        """The calls of one thread that reach into a time or return when it begins, not cut."""
+        first = int(self.ends.searchsorted(begin_ns, "left"))
+        return self.at(slice(first, int(self.begins.searchsorted(end_ns, "left"))))
+
+    def held_up(self, context: int) -> Spans:
         """When they may hold up calls of a context."""
         chosen = may_hold_up(self.holds, self.contexts, context)
         return Spans.united(self.begins[chosen], self.ends[chosen])
 
 
-# Empty table: no calls that may hold up calls of other threads.
-NO_HOLDING = Holding(NONE, NONE, NONE, NONE)
+# Calls of a thread that has made none.
+NO_CALLS = Calls(
+    begins=NONE, ends=NONE, threads=NONE, contexts=NONE, correlations=NONE, functions=NONE, kinds=NONE, holds=NONE
+)
 
 
 class CoveredTime:
@@ -268,37 +297,6 @@ class CoveredTime:
         return np.where(places >= 0, self._sums[np.maximum(places, 0)] + inside, 0)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ThreadCalls:
-    """The calls of one thread in order, without overlap: int64[n] each; ``kinds`` are CallKinds, ``holds`` HostTasks.
-
-    ``functions`` are numbers of functions, without a value where nobody asks for them.
-    """
-
-    spans: Spans
-    kinds: Int64s
-    contexts: Int64s
-    holds: Int64s
-    functions: Int64s = field(default_factory=lambda: NONE)
-
-    def during(self, begin_ns: int, end_ns: int) -> ThreadCalls:
-        """The calls that reach into a time or return when it begins, not cut."""
-        first = int(self.spans.ends.searchsorted(begin_ns, "left"))
-        chosen = slice(first, int(self.spans.begins.searchsorted(end_ns, "left")))
-        spans = Spans(self.spans.begins[chosen], self.spans.ends[chosen])
-        return ThreadCalls(
-            spans=spans,
-            kinds=self.kinds[chosen],
-            contexts=self.contexts[chosen],
-            holds=self.holds[chosen],
-            functions=self.functions[chosen],
-        )
-
-
-# Calls of a thread that has made none.
-NO_CALLS = ThreadCalls(spans=NO_SPANS, kinds=NONE, contexts=NONE, holds=NONE)
-
-
 class LastEnd(NamedTuple):
     """Latest end of GPU work before a moment: ``at_ns`` (0 without work), and the number of its stream (-1: none).
 
@@ -315,28 +313,32 @@ NO_END = LastEnd()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Operations:
-    """Operations of the GPU in the order of their starts: int64[n] each, times in ns.
+class Operations(OfCalls):
+    """Operations of the GPU in the order of their starts: int64[n] each, times in ns, but for flags.
 
-    ``kinds`` are KERNEL, COMMUNICATION or COPY; ``engine``: they need the graphics engine. ``returned`` is when the
-    call returned that submitted each, and ``threads`` its thread; -1 where the call is not known. ``streams`` are
-    numbers, one for each stream of each context.
+    - ``returned`` and ``threads``: when the call returned that submitted each, and its thread; -1 while that is not
+      known.
+    - ``streams``: numbers, one for each stream of each context.
+    - ``names``: the places of kernels' names.
+    - ``blocks``: the number of blocks of a kernel, 0 while unknown.
+    - ``kinds``: KERNEL, COMMUNICATION or COPY.
+    - ``engine``: it needs the graphics engine.
+    - ``few``: a kernel of few blocks (see FEW_BLOCKS).
+    - ``pageable``: a copy from or to pageable memory.
+    - ``seen``: it was known when its slice of time was divided.
     """
 
     starts: Int64s
-    ends: Int64s
+    returned: Int64s
+    devices: Int64s
+    streams: Int64s
+    names: Int64s
+    blocks: Int64s
     kinds: Int64s
     engine: Flags
-    returned: Int64s
-    threads: Int64s
-    streams: Int64s
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def at(self, places: slice) -> Operations:
-        """The operations at some places."""
-        return Operations(**{each.name: getattr(self, each.name)[places] for each in fields(self)})
+    few: Flags
+    pageable: Flags
+    seen: Flags
 
     def before(self, last: LastEnd) -> Int64s:
         """The latest end of the operations in front of each one in its stream, and ``last``; -1 without one."""
@@ -359,9 +361,26 @@ class Operations:
             behind |= (present[places] == self.streams) & (started <= self.starts)
         return behind
 
+    def latest_end(self, last: LastEnd, until_ns: int) -> LastEnd:
+        """The latest end until ``until_ns``: ``last``, or that of an operation."""
+        ends = self.ends[: int(self.starts.searchsorted(until_ns, "right"))]
+        ends = np.where(ends <= until_ns, ends, -1)
+        place = int(ends.argmax()) if len(ends) else -1
+        if place < 0 or ends[place] < last.at_ns:
+            return last
+        name = -1 if self.kinds[place] == COPY else int(self.names[place])
+        return LastEnd(int(ends[place]), int(self.streams[place]), name)
+
     def union(self, chosen: Flags) -> Spans:
         """The times in which the chosen operations run."""
         return Spans.united(self.starts.compress(chosen), self.ends.compress(chosen))
+
+
+# Operations of a GPU that does nothing.
+NO_OPERATIONS = Operations(
+    starts=NONE, ends=NONE, returned=NONE, threads=NONE, correlations=NONE, devices=NONE, contexts=NONE, streams=NONE,
+    names=NONE, blocks=NONE, kinds=NONE, engine=NO_FLAGS, few=NO_FLAGS, pageable=NO_FLAGS, seen=NO_FLAGS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -381,12 +400,12 @@ class SequenceTimes:
     - ``ended``: no operation follows the last one, else that is not known.
     """
 
-    threads: Mapping[int, ThreadCalls]
+    threads: Mapping[int, Calls]
     work: Operations
     recorded: Spans
     other_work: Spans = NO_SPANS
     others: Callable[[], Mapping[int, Spans]] = dict
-    holding: Holding = NO_HOLDING
+    holding: Calls = NO_CALLS
     elsewhere: tuple[Spans, Spans] = (NO_SPANS, NO_SPANS)
     away: Spans = NO_SPANS
     lost: Spans = NO_SPANS
@@ -425,12 +444,10 @@ class _CallTable(NamedTuple):
 
     @classmethod
     def of(cls, times: SequenceTimes) -> _CallTable:
-        threads = times.threads.values()
-        begins = np.concatenate([*(calls.spans.begins for calls in threads), [0]])
-        ends = np.concatenate([*(calls.spans.ends for calls in threads), [0]])
-        kinds = np.concatenate([*(calls.kinds for calls in threads), [-1]]).astype(np.int8)
+        calls = Calls.joined(times.threads.values())
+        begins, ends, contexts = (np.append(column, 0) for column in (calls.begins, calls.ends, calls.contexts))
+        owners, kinds = np.append(calls.threads, -1), np.append(calls.kinds, -1).astype(np.int8)
         long = (kinds == int(CallKind.SUBMITS)) & (ends - begins >= times.limits.blocked_ns)
-        owners = np.repeat(int64s([*times.threads, -1]), [*(len(calls.kinds) for calls in threads), 1])
         long |= kinds == int(CallKind.QUEUES)
         late = ALLOCATES_BY_KIND[kinds]
         if late.any():
@@ -443,10 +460,9 @@ class _CallTable(NamedTuple):
             between, own = begins[following] - ends, ends - begins
             launches = np.cumsum(submits)
             soon = between < np.where(launches[following] > launches, MOST_BEHIND * own, own)
-            late &= np.isin(kinds[following], _WAITS) & (owners[following] == owners) & soon
-        contexts = np.concatenate([*(calls.contexts for calls in threads), [0]])
-        blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
-        holding = {context: times.holding.up(context) for context in blocked}
+            late &= AWAITS_WORK[kinds[following]] & (owners[following] == owners) & soon
+        blocked = distinct(contexts[long]).tolist() if len(times.holding) else ()
+        holding = {context: times.holding.held_up(context) for context in blocked}
         started = _started(times.work, ends, owners, kinds == int(CallKind.COPIES))
         return cls(begins, ends, kinds, long, late, started, owners, contexts, holding)
 
@@ -467,7 +483,7 @@ class _CallTable(NamedTuple):
         for row, calls in enumerate(times.threads.values()):
             places, inside = calls.spans.located(at)
             rows[row] = (places + (first - none)) * inside + none
-            first += len(calls.kinds)
+            first += len(calls)
         return rows
 
 
@@ -603,7 +619,7 @@ def _elementary(
     edges = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end.at_ns + limits.wake_up_ns])]
     edges += [side for union in (*(working if len(working) > 1 else ()), *of_copies) for side in union]
     edges += [side for span in (times.recorded, times.away, times.lost, *times.elsewhere) for side in span]
-    edges += [side for thread in times.threads.values() for side in thread.spans]
+    edges += [side for own in times.threads.values() for side in own.spans]
     edges += [blocking.inside(whole.ends + limits.wake_up_ns), calls.started[copying]]
     edges += [waits.inside(side) for side in times.other_work]
     if calls.holding:
@@ -650,7 +666,7 @@ def _gaps(
     parts: NDArray[np.int8] = parts_of_calls[call]
     if calls.holding:
         _set(parts, calls.held(at, call), Part.LOCK)
-    asking = (calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES))
+    asking = AWAITS_WORK[calls.kinds]
     asks = np.flatnonzero(asking[call]) if asking.any() else NONE
     if len(asks):
         # The instants in calls that wait.

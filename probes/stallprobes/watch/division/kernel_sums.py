@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stallprobes.records.rows import Rows, rows_where
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
-from stallprobes.watch.division.instants import COPY, LastEnd
-from stallprobes.watch.division.pending import column
+from stallprobes.watch.division.instants import COPY, LastEnd, Operations
 from stallprobes.watch.division.result import KernelTime
 from stallprobes.watch.intervals import NONE, Int64s, distinct
 from stallprobes.watch.reading.kernel_names import demangle_all
@@ -36,7 +32,7 @@ class KernelSums:
 
     def __init__(self, origin_ns: int) -> None:
         # The places of the names in order, and the number of each: the order in which they came.
-        self._places = np.zeros(0, dtype=np.uint32)
+        self._places = NONE
         self._numbers = NONE
         # The smallest and largest number of blocks of the kernels of each name.
         self._blocks = np.zeros((2, _MOST_NAMES), dtype=np.int64)
@@ -47,17 +43,17 @@ class KernelSums:
         # (ns) after them.
         self._sums = BinnedSums(origin_ns, most=_MOST_BINS, columns=_SUMS * _FIRST_NAMES)
 
-    def add(self, rows: Rows) -> None:
-        """Add the kernels among operations (OPERATION), at their ends."""
-        rows = rows_where(rows, rows["kind"] != COPY)
-        numbers = self._numbers_of(rows["name"])
+    def add(self, work: Operations) -> None:
+        """Add the kernels among operations, at their ends."""
+        kernels = work.where(work.kinds != COPY)
+        numbers = self._numbers_of(kernels.names)
         if (unknown := numbers < 0).any():
-            rows, numbers = rows_where(rows, ~unknown), numbers[~unknown]
-        if not len(rows):
+            kernels, numbers = kernels.where(~unknown), numbers[~unknown]
+        if not len(kernels):
             return
-        ends = column(rows, "end")
-        lasted = ends - column(rows, "start")
-        self._note_blocks(numbers, rows["blocks"])
+        ends = kernels.ends
+        lasted = ends - kernels.starts
+        self._note_blocks(numbers, kernels.blocks)
         if (new := self._firsts[numbers] == 0).any():
             present, at = np.unique(numbers[new], return_index=True)
             self._firsts[present] = np.maximum(lasted[new][at], 1)
@@ -66,17 +62,16 @@ class KernelSums:
         self._sums.widen(_SUMS * len(self._places))
         add_at(self._sums, ends - 1, _SUMS * numbers, None, lasted, units**2)
 
-    def add_between(self, rows: Rows, last_end: LastEnd, begins: Int64s, times: Int64s) -> None:
+    def add_between(self, work: Operations, last_end: LastEnd, begins: Int64s, times: Int64s) -> None:
         """Add the times (ns) of gaps between operations, each to the kernel that ended last before the gap.
 
-        ``begins`` are the begins (ns) of the gaps. ``rows`` (OPERATION, sorted by starts) has the kernels; ``last_end``
-        has the kernel before the first row.
+        ``begins`` are the begins (ns) of the gaps. ``last_end`` has the kernel before the first operation.
         """
-        ends = column(rows, "end")
+        ends = work.ends
         last = np.maximum.accumulate(np.where(ends >= np.maximum.accumulate(ends), np.arange(len(ends)), 0))
-        before = column(rows, "start").searchsorted(begins, "right") - 1
+        before = work.starts.searchsorted(begins, "right") - 1
         places = last[np.maximum(before, 0)]
-        names = np.where(rows["kind"][places] != COPY, rows["name"][places].astype(np.int64), -1)
+        names = np.where(work.kinds[places] != COPY, work.names[places], -1)
         names = np.where((before >= 0) & (ends[places] >= last_end.at_ns), names, last_end.kernel)
         numbers = self._known(names)
         known = numbers >= 0
@@ -111,7 +106,7 @@ class KernelSums:
             )
         return tuple(kernels)
 
-    def _numbers_of(self, names: NDArray[Any]) -> Int64s:
+    def _numbers_of(self, names: Int64s) -> Int64s:
         """The number of each name by its place; -1 for those beyond the limit. New names get numbers."""
         numbers = self._known(names)
         if (new := numbers < 0).any() and len(self._places) < _MOST_NAMES:
@@ -123,7 +118,7 @@ class KernelSums:
             numbers = self._known(names)
         return numbers
 
-    def _known(self, names: NDArray[Any]) -> Int64s:
+    def _known(self, names: Int64s) -> Int64s:
         if not len(self._places):
             return np.full(len(names), -1, dtype=np.int64)
         at = np.minimum(np.searchsorted(self._places, names), len(self._places) - 1)

@@ -9,18 +9,16 @@ looks the same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.driver_calls import CallKind
-from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.call_columns import QUERIES
 from stallprobes.watch.division.cpu_time import CpuSamples, passed_ns
-from stallprobes.watch.division.instants import Flags, Spans, ThreadCalls
-from stallprobes.watch.division.pending import column
+from stallprobes.watch.division.instants import Calls, Flags, Operations
 from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
 # Number in place of a function's number, for a wait for the GPU outside calls.
@@ -162,13 +160,13 @@ class OutsideWaits:
 
     def with_waits(
         self,
-        threads: Mapping[int, ThreadCalls],
-        operations: Rows,
+        threads: Mapping[int, Calls],
+        operations: Operations,
         functions: Mapping[int, str],
         cpu: CpuSamples,
         begin_ns: int,
         end_ns: int,
-    ) -> dict[int, ThreadCalls]:
+    ) -> dict[int, Calls]:
         """``threads`` with their waits outside calls, as calls, by the calls of the slice from ``begin_ns`` to
         ``end_ns`` and those before. ``functions`` are names by number."""
         self._origin_ns = begin_ns if self._origin_ns < 0 else self._origin_ns
@@ -176,7 +174,7 @@ class OutsideWaits:
             int64s([number for number, name in functions.items() if name.startswith(names)])
             for names in (_WAKES, QUERIES)
         )
-        found, work = {}, [column(operations, name) for name in ("thread", "returned", "end")]
+        found, work = {}, (operations.threads, operations.returned, operations.ends)
         for thread, calls in threads.items():
             slept = None
             if (passed := passed_ns(cpu.get(thread), begin_ns, end_ns)) is not None:
@@ -189,22 +187,22 @@ class OutsideWaits:
     def _with_waits(
         self,
         thread: int,
-        calls: ThreadCalls,
+        calls: Calls,
         work: Sequence[Int64s],
         slept: tuple[float, float] | None,
         begin_ns: int,
         end_ns: int,
-    ) -> ThreadCalls:
+    ) -> Calls:
         # A call in flight may have begun later, behind calls that are not known yet.
-        begun = int(calls.spans.begins.searchsorted(end_ns, "left"))
+        begun = int(calls.begins.searchsorted(end_ns, "left"))
         if not begun:
             return calls
-        last_end, last_function = self._last.get(thread, (int(calls.spans.begins[0]), OUTSIDE))
-        self._last[thread] = int(calls.spans.ends[begun - 1]), int(calls.functions[begun - 1])
-        before = np.concatenate(([min(last_end, int(calls.spans.begins[0]))], calls.spans.ends[:-1]))
+        last_end, last_function = self._last.get(thread, (int(calls.begins[0]), OUTSIDE))
+        self._last[thread] = int(calls.ends[begun - 1]), int(calls.functions[begun - 1])
+        before = np.concatenate(([min(last_end, int(calls.begins[0]))], calls.ends[:-1]))
         first, inner = _runs_of(calls.functions[:begun], self._queries)
-        before[:begun] = np.append(before[:1], calls.spans.ends)[first]
-        lengths = calls.spans.begins - before
+        before[:begun] = np.append(before[:1], calls.ends)[first]
+        lengths = calls.begins - before
         gaps = np.flatnonzero((lengths[:begun] >= _LEAST_WORK_NS) & ~inner)
         polled = gaps - first[gaps] > 0
         functions = np.concatenate(([last_function], calls.functions[:-1]))[gaps]
@@ -218,7 +216,7 @@ class OutsideWaits:
         order = np.argsort(returned, kind="stable")
         ends = np.concatenate(([0], np.maximum.accumulate(ends[order])))
         ends = ends[np.searchsorted(returned[order], before[gaps], "right")]
-        begins = calls.spans.begins[gaps]
+        begins = calls.begins[gaps]
         took, after = ends - before[gaps], begins - ends
         pending, new = took >= _LEAST_WORK_NS, begins >= begin_ns
         # How much of each gap the work takes, and how much is left of it.
@@ -227,7 +225,7 @@ class OutsideWaits:
         ran = np.where(polled, took + after, ran)
         rest = took + after - ran
         # In a wait, the query before the last one begins before the work ends.
-        after = np.where(polled & (calls.spans.begins[gaps - 1] > ends + _CLOCK_ERROR_NS), -_LEAST_GAP_NS, after)
+        after = np.where(polled & (calls.begins[gaps - 1] > ends + _CLOCK_ERROR_NS), -_LEAST_GAP_NS, after)
         ended, unfinished = after >= -_CLOCK_ERROR_NS, polled & (gaps == begun - 1)
         waits = np.zeros(len(gaps), dtype=np.bool_)
         # The function of a call in flight is not known, and its number negative.
@@ -257,7 +255,7 @@ class OutsideWaits:
         gaps, polled = gaps[waits], polled[waits]
         begins = before[gaps]
         # The wait replaces its queries.
-        kept = np.ones(len(calls.functions), dtype=np.bool_)
+        kept = np.ones(len(calls), dtype=np.bool_)
         kept[expanded(first[gaps[polled]], gaps[polled])[1]] = False
         return _inserted(calls, gaps, begins, ends, kept)
 
@@ -275,17 +273,19 @@ def _runs_of(functions: Int64s, queries: Int64s) -> tuple[Int64s, Flags]:
     return np.where(follows & ~inner, np.minimum(first + 1, places), places), inner
 
 
-def _inserted(calls: ThreadCalls, places: Int64s, begins: Int64s, ends: Int64s, kept: Flags) -> ThreadCalls:
+def _inserted(calls: Calls, places: Int64s, begins: Int64s, ends: Int64s, kept: Flags) -> Calls:
     """The ``kept`` calls of ``calls``, with waits before the calls at ``places``."""
-    before = int64s(np.cumsum(kept) - kept)
-
-    def column_of(values: Int64s, new: Int64s | int) -> Int64s:
-        return int64s(np.insert(values.compress(kept), before[places], new))
-
-    return ThreadCalls(
-        spans=Spans(column_of(calls.spans.begins, begins), column_of(calls.spans.ends, ends)),
-        kinds=column_of(calls.kinds, int(CallKind.WAITS)),
-        contexts=column_of(calls.contexts, 0),
-        holds=column_of(calls.holds, 0),
-        functions=column_of(calls.functions, OUTSIDE),
+    waits, none = calls.at(places), np.zeros(len(places), dtype=np.int64)
+    waits = replace(
+        waits,
+        begins=begins,
+        ends=ends,
+        contexts=none,
+        correlations=none,
+        functions=none + OUTSIDE,
+        kinds=none + int(CallKind.WAITS),
+        holds=none,
     )
+    before = int64s(np.cumsum(kept) - kept)[places]
+    calls = calls.where(kept)
+    return Calls.joined((calls, waits)).at(np.insert(np.arange(len(calls)), before, len(calls) + np.arange(len(waits))))

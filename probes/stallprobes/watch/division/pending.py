@@ -15,7 +15,7 @@ from stallprobes.native.layouts.driver_calls import CallKind, HostTask, function
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, of_kinds, rows_where
 from stallprobes.watch.division.call_columns import columns_of, polls_of
-from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, LastEnd, Limits, Spans, ThreadCalls
+from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Calls, Flags, Limits, Operations
 from stallprobes.watch.intervals import Int64s, coded, distinct, grouped_order, int64s, numbered
 from stallprobes.watch.reading.process import WatchedProcess
 
@@ -39,8 +39,6 @@ _COMMUNICATION = re.compile(
     r"|(?<!block)(?<!block_)(?<!warp)(?<!warp_)all_?reduce",
     re.IGNORECASE,
 )
-# Kinds of records of work on the GPU.
-_WORK = sorted(int(kind) for kind in GPU_WORK)
 # Time (ns) that stands for "no work found".
 _LATEST_NS = np.iinfo(np.int64).max
 # Distance (ns) from a given time within which the nearest GPU work is searched first. Reason: most streams have work
@@ -54,46 +52,33 @@ _LEAST_QUEUED = 0.9
 # Smallest number of calls in a slice of time from which it is known how long calls take that find room in the queue.
 # With fewer, a call whose record is missing could decide.
 _LEAST_USUAL = 30
-# Layout of the calls whose time is divided into parts. ``holds`` is the driver's task on the host (HostTask) in a call
-# that may hold up calls of other threads.
-CALL = np.dtype(
-    [
-        ("begin", "i8"), ("end", "i8"), ("thread", "i4"), ("correlation", "u4"), ("context", "u4"), ("kind", "i2"),
-        ("function", "i2"), ("holds", "i2"),
-    ]
-)  # fmt: skip
-# Names of the arrays of a ThreadCalls, each with the field of CALL from which the array is taken.
-_COLUMNS = {"kinds": "kind", "contexts": "context", "holds": "holds", "functions": "function"}
 # Largest number of blocks of a kernel that counts as a kernel of few blocks. A kernel of few blocks leaves most of a
 # GPU unused. Reason: each block runs on one multiprocessor, and GPUs of data centers have 40 to 148 multiprocessors.
 FEW_BLOCKS = 16
-# Row of a GPU operation. ``blocks`` is the number of blocks of a kernel, 0 while unknown. ``few`` is true for a kernel
-# of few blocks (see FEW_BLOCKS). ``seen`` is true if the operation was known when its slice of time was divided.
-# ``returned`` is the time (ns) when its call returned, and ``thread`` the thread of the call; both are -1 while
-# unknown. ``engine`` is true if the operation needs the graphics engine, and ``pageable`` is true for a copy from or to
-# pageable memory.
-OPERATION = np.dtype(
-    [
-        ("start", "i8"), ("end", "i8"), ("returned", "i8"), ("correlation", "u4"), ("thread", "i4"), ("device", "u4"),
-        ("context", "u4"), ("stream", "u4"), ("name", "u4"), ("blocks", "u4"), ("kind", "i1"), ("engine", "?"),
-        ("few", "?"), ("pageable", "?"), ("seen", "?"),
-    ]
-)  # fmt: skip
 
 
-def calls_of(rows: Rows, functions: Mapping[int, str]) -> Rows:
-    """The calls (CALL) among ``rows`` (DRIVER_CALL) that no other call of their thread contains; ``functions`` are
-    names by number. A run of queries by which a thread waits for a stream or an event is one wait."""
+def outermost_calls(rows: Rows, functions: Mapping[int, str]) -> tuple[Calls, Rows]:
+    """The calls among ``rows`` (DRIVER_CALL) that no other call of their thread contains, and the row of each.
+
+    ``functions`` are names by number. A run of queries by which a thread waits for a stream or an event is one wait,
+    with the row of the last query.
+    """
     rows = rows_where(rows, (rows["flags"] & int(CallFlag.NESTED)) == 0)
-    calls = np.zeros(len(rows), CALL)
-    calls["begin"], calls["end"] = rows["began_ns"], rows["returned_ns"]
-    calls["thread"], calls["correlation"] = threads_of(rows), rows["correlation"]
-    calls["context"], calls["function"] = rows["context"], rows["function"]
-    calls["kind"], calls["holds"] = columns_of(rows, functions)
+    kinds, holds = columns_of(rows, functions)
     first, last, kept = polls_of(rows, functions)
-    calls["begin"][last] = calls["begin"][first]
-    calls["kind"][last] = int(CallKind.WAITS)
-    return calls[kept] if len(last) else calls
+    calls = Calls(
+        begins=np.array(rows["began_ns"]),
+        ends=column(rows, "returned_ns"),
+        threads=threads_of(rows),
+        contexts=column(rows, "context"),
+        correlations=column(rows, "correlation"),
+        functions=column(rows, "function"),
+        kinds=kinds,
+        holds=holds,
+    )
+    calls.begins[last] = calls.begins[first]
+    calls.kinds[last] = int(CallKind.WAITS)
+    return calls.where(kept), rows_where(rows, kept)
 
 
 def threads_of(rows: Rows) -> Int64s:
@@ -112,7 +97,7 @@ def reaching(begins: Int64s, ends: Int64s, chosen: Sequence[tuple[int, int]]) ->
 def neighbours_of(records: NDArray[Any], starts: Int64s, ends: Int64s, chosen: Iterable[tuple[int, int]]) -> Flags:
     """Flags of the records of work that surround ``chosen`` times: the last of each stream that ends until the begin,
     and the first that starts after the end. ``starts`` and ``ends`` are their columns."""
-    nearby, work = np.zeros(len(records), dtype=np.bool_), of_kinds(records, *_WORK)
+    nearby, work = np.zeros(len(records), dtype=np.bool_), of_kinds(records, *GPU_WORK)
     places = slice(None) if work.all() else np.flatnonzero(work)
     starts, ends = starts[places], ends[places]
     streams, contexts = (column(records, name)[places] for name in ("stream", "context"))
@@ -128,24 +113,21 @@ def neighbours_of(records: NDArray[Any], starts: Int64s, ends: Int64s, chosen: I
     return nearby
 
 
-def calls_in_flight(process: WatchedProcess, end_ns: int) -> Rows:
-    """The calls in flight as if they returned at ``end_ns``, CALL[n] without the numbers of their functions."""
-    flying = [
-        (
-            call.begin_ns,
-            end_ns,
-            call.thread & _THREAD_MASK,
-            call.correlation,
-            call.context,
-            function_of(call.function).kind_of(call.pageable),
-            -1,
-            function_of(call.function).holds(call.pageable),
-        )
-        for thread in process.threads
-        for call in thread.in_flight[:1]
-        if call.begin_ns < end_ns
-    ]
-    return np.array(flying, CALL) if flying else np.zeros(0, CALL)
+def calls_in_flight(process: WatchedProcess, end_ns: int) -> Calls:
+    """The calls in flight as if they returned at ``end_ns``, without the numbers of their functions."""
+    flying = [call for thread in process.threads for call in thread.in_flight[:1] if call.begin_ns < end_ns]
+    functions = [function_of(call.function) for call in flying]
+    traits = list(zip(functions, [call.pageable for call in flying], strict=True))
+    return Calls(
+        begins=int64s([call.begin_ns for call in flying]),
+        ends=np.full(len(flying), end_ns),
+        threads=int64s([call.thread & _THREAD_MASK for call in flying]),
+        contexts=int64s([call.context for call in flying]),
+        correlations=int64s([call.correlation for call in flying]),
+        functions=np.full(len(flying), -1),
+        kinds=int64s([function.kind_of(pageable) for function, pageable in traits]),
+        holds=int64s([function.holds(pageable) for function, pageable in traits]),
+    )
 
 
 def needs_engine(rows: NDArray[Any]) -> Flags:
@@ -157,26 +139,33 @@ def needs_engine(rows: NDArray[Any]) -> Flags:
 
 def divided_records(records: NDArray[Any]) -> NDArray[Any]:
     """The records of work and of overheads: context switches are on a clock of their own."""
-    return rows_where(records, of_kinds(records, *_WORK, RecordKind.OVERHEAD))
+    return rows_where(records, of_kinds(records, *GPU_WORK, RecordKind.OVERHEAD))
 
 
-def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
+def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Operations:
     """The operations among ``records``; ``communication`` are the places of names of kernels that communicate."""
-    rows = rows_where(records, of_kinds(records, *_WORK) & (records["end"] >= records["start"]))
-    operations = np.zeros(len(rows), OPERATION)
-    for name in ("start", "end", "device", "context", "stream", "name", "correlation"):
-        operations[name] = rows[name]
-    kernel = rows["kind"] == int(RecordKind.KERNEL)
+    rows = rows_where(records, of_kinds(records, *GPU_WORK) & (records["end"] >= records["start"]))
+    kernel, contexts, unknown = rows["kind"] == int(RecordKind.KERNEL), column(rows, "context"), np.full(len(rows), -1)
     communicates = kernel & np.isin(rows["name"], list(communication))
-    operations["kind"] = np.where(communicates, COMMUNICATION, np.where(kernel, KERNEL, COPY))
-    operations["engine"] = needs_engine(rows)
-    # 0 is not known.
-    operations["blocks"] = np.where(kernel, rows["subkind"], 0)
-    operations["few"] = kernel & (rows["subkind"] - np.uint32(1) < FEW_BLOCKS)
     pageable = (rows["source"] == int(MemoryKind.PAGEABLE)) | (rows["target"] == int(MemoryKind.PAGEABLE))
-    operations["pageable"] = (operations["kind"] == COPY) & pageable
-    operations["returned"] = operations["thread"] = -1
-    return operations
+    return Operations(
+        starts=column(rows, "start"),
+        ends=column(rows, "end"),
+        returned=unknown,
+        threads=unknown.copy(),
+        correlations=column(rows, "correlation"),
+        devices=column(rows, "device"),
+        contexts=contexts,
+        streams=(contexts << 32) + column(rows, "stream"),
+        names=column(rows, "name"),
+        # 0 is not known.
+        blocks=int64s(np.where(kernel, rows["subkind"], 0)),
+        kinds=int64s(np.where(communicates, COMMUNICATION, np.where(kernel, KERNEL, COPY))),
+        engine=needs_engine(rows),
+        few=kernel & (rows["subkind"] - np.uint32(1) < FEW_BLOCKS),
+        pageable=~kernel & pageable,
+        seen=np.zeros(len(rows), dtype=np.bool_),
+    )
 
 
 def communicate(names: Mapping[int, str]) -> set[int]:
@@ -212,10 +201,10 @@ class SubmittedCalls:
         while self._count > MOST_SUBMITTED and len(self._chunks) > 1:
             self._count -= len(self._chunks.pop().begins)
 
-    def note_callers(self, operations: Rows) -> None:
+    def note_callers(self, operations: Operations) -> None:
         """Note the callers of the ``operations`` without one, where they are known."""
-        missing = np.flatnonzero(operations["returned"] < 0)
-        numbers, starts = column(operations, "correlation")[missing], column(operations, "start")[missing]
+        missing = np.flatnonzero(operations.returned < 0)
+        numbers, starts = operations.correlations[missing], operations.starts[missing]
         if not len(missing):
             return
         least, most = int(numbers.min()), int(numbers.max())
@@ -228,14 +217,14 @@ class SubmittedCalls:
             same = calls.correlations[places] == numbers[here]
             same &= calls.begins[places] <= starts[here] + _CLOCK_ERROR_NS
             matched, places = here[same], places[same]
-            operations["returned"][missing[matched]] = calls.ends[places]
-            operations["thread"][missing[matched]] = calls.threads[places]
+            operations.returned[missing[matched]] = calls.ends[places]
+            operations.threads[missing[matched]] = calls.threads[places]
             left = np.ones(len(missing), dtype=np.bool_)
             left[matched] = False
             missing, numbers, starts = (each.compress(left) for each in (missing, numbers, starts))
 
 
-def with_overheads(calls: Rows, overheads: NDArray[Any], usual: dict[int, int]) -> Rows:
+def with_overheads(calls: Calls, overheads: NDArray[Any], usual: dict[int, int]) -> Calls:
     """``calls``, of which those are of other kinds that load device code or find the queue full for most of their time.
 
     Of a call that finds it full for a shorter time, that time is a call of its own, at the end. ``overheads`` are
@@ -244,52 +233,52 @@ def with_overheads(calls: Rows, overheads: NDArray[Any], usual: dict[int, int]) 
     """
     if not len(calls) or not len(overheads):
         return calls
-    order = np.argsort(calls["correlation"], kind="stable")
-    numbers = calls["correlation"][order]
+    order = np.argsort(calls.correlations, kind="stable")
+    numbers = calls.correlations[order]
     correlations = int64s(overheads["correlation"])
     places = np.minimum(np.searchsorted(numbers, correlations), len(calls) - 1)
     owners = np.where((correlations != 0) & (numbers[places] == correlations), order[places], -1)
     of_threads = np.flatnonzero((owners < 0) & (correlations == 0))[:_MOST_SEARCHED]
     threads = overheads["thread"][of_threads]
     for thread in np.unique(threads).tolist():
-        own = np.flatnonzero(calls["thread"] == thread)
-        begins, ends = calls["begin"][own], calls["end"][own]
+        own = np.flatnonzero(calls.threads == thread)
+        begins, ends = calls.begins[own], calls.ends[own]
         for at in of_threads[threads == thread].tolist():
             start = int(overheads["start"][at])
             mine = (begins <= start) & (ends > start)
             owners[at] = own[np.argmax(mine)] if mine.any() else -1
     lengths = int64s(overheads["end"]) - int64s(overheads["start"])
 
-    took = np.maximum(calls["end"] - calls["begin"], 1)
+    took = np.maximum(calls.lengths, 1)
 
     def times_of(kinds: Iterable[OverheadKind]) -> Int64s:
         chosen = (owners >= 0) & np.isin(overheads["subkind"], [int(each) for each in kinds])
         return np.clip(np.bincount(owners[chosen], lengths[chosen], len(calls)), 0, took).astype(np.int64)
 
     loads = times_of(LOADING) * 2 >= took
-    calls["kind"][loads] = int(CallKind.LOADS)
-    calls["holds"][loads & (calls["holds"] == 0)] = int(HostTask.MODULE)
+    calls.kinds[loads] = int(CallKind.LOADS)
+    calls.holds[loads & (calls.holds == 0)] = int(HostTask.MODULE)
     queued = times_of((OverheadKind.COMMAND_BUFFER_FULL,))
     known = _note_waits(calls, took, queued, usual)
     most = (queued >= _LEAST_QUEUED * took) & ~known
-    calls["kind"][most] = int(CallKind.QUEUES)
-    part = np.flatnonzero(~most & (queued > 0) & (calls["kind"] == int(CallKind.SUBMITS)))
+    calls.kinds[most] = int(CallKind.QUEUES)
+    part = np.flatnonzero(~most & (queued > 0) & (calls.kinds == int(CallKind.SUBMITS)))
     if not len(part):
         return calls
-    waits = calls[part]
-    waits["begin"] = waits["end"] - queued[part]
-    waits["kind"] = int(CallKind.QUEUES)
-    calls["end"][part] = waits["begin"]
-    return np.concatenate((calls, waits))
+    waits = calls.at(part)
+    waits.begins[:] = waits.ends - queued[part]
+    waits.kinds[:] = int(CallKind.QUEUES)
+    calls.ends[part] = waits.begins
+    return Calls.joined((calls, waits))
 
 
-def _note_waits(calls: Rows, took: Int64s, queued: Int64s, usual: dict[int, int]) -> Flags:
+def _note_waits(calls: Calls, took: Int64s, queued: Int64s, usual: dict[int, int]) -> Flags:
     """Note in ``queued`` (ns, by records) that calls waited for room in the queue for all that they ``took`` longer
     than is ``usual`` for calls of their function that find room: the record ends before the thread has woken up.
     Returns flags of the calls of which that is known."""
     full, known = queued > 0, np.zeros(len(calls), dtype=np.bool_)
-    for function in distinct(column(calls, "function")[full]).tolist():
-        own = calls["function"] == function
+    for function in distinct(calls.functions[full]).tolist():
+        own = calls.functions == function
         if (others := took[own & ~full]).size >= _LEAST_USUAL:
             usual[function] = int(np.median(others))
         if function in usual:
@@ -298,71 +287,47 @@ def _note_waits(calls: Rows, took: Int64s, queued: Int64s, usual: dict[int, int]
     return known
 
 
-def with_copies_that_block(calls: Rows, operations: Rows, limits: Limits) -> None:
+def with_copies_that_block(calls: Calls, operations: Operations, limits: Limits) -> None:
     """Change the kinds of calls by whether they wait for their own copy, which the kind of memory alone does not say.
 
     A copy of pageable memory did not block that returned at once and before its work ended; one whose memory is not
     known did block that took long and returned after its work. ``operations`` are those that are known, which know
     their memory.
     """
-    took = calls["end"] - calls["begin"]
+    took = calls.lengths
     long, staged = took >= limits.blocked_ns, took >= limits.staged_ns
-    submits, blocks = (calls["kind"] == int(kind) for kind in (CallKind.SUBMITS, CallKind.COPIES))
+    submits, blocks = (calls.kinds == int(kind) for kind in (CallKind.SUBMITS, CallKind.COPIES))
     copies = np.flatnonzero((submits & staged) | (blocks & ~staged))
     if not len(copies):
         return
-    operations = rows_where(operations, operations["kind"] == COPY)
-    operations = rows_where(operations, np.isin(operations["correlation"], calls["correlation"][copies]))
+    own = (operations.kinds == COPY) & np.isin(operations.correlations, calls.correlations[copies])
+    operations = operations.where(own)
     # The last operation of a call is the one that ends last.
-    order = np.lexsort((operations["end"], operations["correlation"]))
-    numbers, ends = operations["correlation"][order], operations["end"][order]
-    places = np.searchsorted(numbers, calls["correlation"][copies], "right") - 1
+    order = np.lexsort((operations.ends, operations.correlations))
+    numbers, ends = operations.correlations[order], operations.ends[order]
+    places = np.searchsorted(numbers, calls.correlations[copies], "right") - 1
     at = np.maximum(places, 0)
-    has_work = (places >= 0) & (numbers[at] == calls["correlation"][copies]) if len(numbers) else places >= 0
+    has_work = (places >= 0) & (numbers[at] == calls.correlations[copies]) if len(numbers) else places >= 0
     waited = np.zeros(len(copies), dtype=np.bool_)
-    waited[has_work] = ends[at[has_work]] <= calls["end"][copies[has_work]]
+    waited[has_work] = ends[at[has_work]] <= calls.ends[copies[has_work]]
     waited &= long[copies] | blocks[copies]
-    waited[has_work] |= operations["pageable"][order[at[has_work]]] & staged[copies[has_work]]
+    waited[has_work] |= operations.pageable[order[at[has_work]]] & staged[copies[has_work]]
     returned = copies[~waited & ~staged[copies]]
-    calls["kind"][copies[waited]] = int(CallKind.COPIES)
-    calls["kind"][returned], calls["holds"][returned] = int(CallKind.SUBMITS), int(HostTask.NOTHING)
+    calls.kinds[copies[waited]] = int(CallKind.COPIES)
+    calls.kinds[returned], calls.holds[returned] = int(CallKind.SUBMITS), int(HostTask.NOTHING)
 
 
-def by_thread(calls: Rows) -> dict[int, ThreadCalls]:
+def by_thread(calls: Calls) -> dict[int, Calls]:
     """The calls of each thread in order, without overlap."""
-    threads, begins = column(calls, "thread"), column(calls, "begin")
-    order = grouped_order(numbered(threads)[1], begins)
-    threads, begins, ends = threads[order], begins[order], column(calls, "end")[order]
-    columns = {name: column(calls, field)[order] for name, field in _COLUMNS.items()}
-    threads_calls: dict[int, ThreadCalls] = {}
-    borders = np.flatnonzero(threads[1:] != threads[:-1]) + 1
-    for first, last in zip([0, *borders.tolist()], [*borders.tolist(), len(calls)], strict=True) if len(calls) else ():
-        begin, end = begins[first:last], ends[first:last]
+    calls = calls.at(grouped_order(numbered(calls.threads)[1], calls.begins))
+    threads: dict[int, Calls] = {}
+    borders = (np.flatnonzero(calls.threads[1:] != calls.threads[:-1]) + 1).tolist()
+    for first, last in zip([0, *borders], [*borders, len(calls)], strict=True) if len(calls) else ():
+        own = calls.at(slice(first, last))
         # A nested call without the note that it is nested begins where the outer call ends.
-        begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
-        kept: Any = end > begin
-        kept = slice(None) if kept.all() else kept
-        threads_calls[int(threads[first])] = ThreadCalls(
-            spans=Spans(begin[kept], end[kept]), **{name: values[first:last][kept] for name, values in columns.items()}
-        )
-    return threads_calls
-
-
-def streams_of(rows: Rows) -> Int64s:
-    """A number for the stream of each operation, another one in another context."""
-    return (column(rows, "context") << 32) + column(rows, "stream")
-
-
-def later_end(last: LastEnd, rows: Rows, until_ns: int) -> LastEnd:
-    """The latest end until ``until_ns``: ``last``, or that of an operation of ``rows`` (OPERATION, by starts)."""
-    ends = column(rows, "end")[: int(column(rows, "start").searchsorted(until_ns, "right"))]
-    ends = np.where(ends <= until_ns, ends, -1)
-    place = int(ends.argmax()) if len(ends) else -1
-    if place < 0 or ends[place] < last.at_ns:
-        return last
-    row = rows[place : place + 1]
-    name = -1 if int(row["kind"][0]) == COPY else int(row["name"][0])
-    return LastEnd(int(ends[place]), int(streams_of(row)[0]), name)
+        own.begins[1:] = np.maximum(own.begins[1:], np.maximum.accumulate(own.ends)[:-1])
+        threads[int(own.threads[0])] = own.where(own.ends > own.begins)
+    return threads
 
 
 def column(rows: Rows, name: str) -> Int64s:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Set
 
 import numpy as np
 
-from stallprobes.records.rows import Rows, rows_where
 from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times, add_at, figure, since
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
@@ -41,6 +40,7 @@ from stallprobes.watch.division.instants import (
     WITHOUT_WAITS,
     CoveredTime,
     Instants,
+    Operations,
     SequenceTimes,
     Spans,
     instants_of,
@@ -50,7 +50,6 @@ from stallprobes.watch.division.kernel_sums import KernelSums
 from stallprobes.watch.division.least_gaps import LeastGaps
 from stallprobes.watch.division.outside_waits import NO_WAITS, PossibleWaits
 from stallprobes.watch.division.parts import ALLOCATION_PARTS, GPU_PARTS, NUMBERS, ORDER, Bound, Part
-from stallprobes.watch.division.pending import column, later_end, streams_of
 from stallprobes.watch.division.phases import phases_of
 from stallprobes.watch.division.result import (
     CAUSE_LIMIT,
@@ -142,19 +141,18 @@ class SequenceSums:
         """Note work that became known too late: when it began, and for how long (ns) the GPU worked."""
         add_at(self._late, begins, 0, times)
 
-    def add(self, times: SequenceTimes, rows: Rows, begin: int, until: int) -> Instants:
-        """Add the time from ``begin`` to ``until``, and return it; ``rows`` are the operations (OPERATION) of
-        ``times``."""
-        sums = self._sums
-        borders = np.concatenate((sums.borders(begin, until), CollectiveLog.ends(times.work, begin, until)))
+    def add(self, times: SequenceTimes, begin: int, until: int) -> Instants:
+        """Add the time from ``begin`` to ``until``, and return it."""
+        sums, work = self._sums, times.work
+        borders = np.concatenate((sums.borders(begin, until), CollectiveLog.ends(work, begin, until)))
         instants = instants_of(times, begin, until, borders)
-        self.collectives.add(rows, instants, times.recorded, begin, until)
+        self.collectives.add(work, instants, times.recorded, begin, until)
         first, columns = sums_of(instants, sums.origin_ns, sums.width_ns)
         sums.add(first, columns)
         if len(columns):
             starts, gaps = self._gaps.of(times, begin, until)
             add_at(sums, np.minimum(starts, until - 1), LEAST_GAPS, gaps)
-            order = SubmittedOrder.of(times, rows["few"], begin, until)
+            order = SubmittedOrder.of(times, begin, until)
             # The groups of launches have the column LONGER_QUEUES.
             starts, *longer = self._groups.add(times, instants)
             add_at(sums, starts, LONGER, *longer)
@@ -174,18 +172,17 @@ class SequenceSums:
         if (waits := instants.parts == NUMBERS[Part.OTHER_WORK]).any():
             self._add_others(instants.begins[waits], instants.ends[waits], times.others())
         self._waits.add(times, begin, until)
-        ends = times.work.ends
         # An operation that ends where a bin begins is in the bin before. When it ends is not known if records were
         # switched off meanwhile.
-        ended = (ends > begin) & (ends <= until) & times.recorded.contain(ends)
+        ended = (work.ends > begin) & (work.ends <= until) & times.recorded.contain(work.ends)
         # The nodes of a graph have one call.
-        called = np.append(True, rows["correlation"][1:] != rows["correlation"][:-1])[: len(rows)]
-        complete = rows_where(rows, ended)
+        called = np.append(True, work.correlations[1:] != work.correlations[:-1])[: len(work)]
+        complete = work.where(ended)
         self._streams.add(complete, called.compress(ended))
         self._kernels.add(complete)
-        if len(between := np.flatnonzero(instants.parts == NUMBERS[Part.BETWEEN])) and len(rows):
+        if len(between := np.flatnonzero(instants.parts == NUMBERS[Part.BETWEEN])) and len(work):
             begins, ends = instants.begins[between], instants.ends[between]
-            self._kernels.add_between(rows, times.last_end, begins, ends - begins)
+            self._kernels.add_between(work, times.last_end, begins, ends - begins)
         return instants
 
     def _add_others(self, begins: Int64s, ends: Int64s, others: Mapping[int, Spans]) -> None:
@@ -193,17 +190,16 @@ class SequenceSums:
             ns = CoveredTime(spans).during(begins, ends)
             add_at(self._others.setdefault(thread, BinnedSums(self._sums.origin_ns, columns=1)), begins, 0, ns)
 
-    def advance(self, rows: Rows, until: int) -> None:
-        """Everything until a time is done; ``rows`` are its operations (OPERATION) in the order of their starts."""
-        self.last_end = later_end(self.last_end, rows, until)
-        self._kernel_streams = self.kernel_streams(rows, until)
+    def advance(self, work: Operations, until: int) -> None:
+        """Everything until a time is done; ``work`` is all that is known of it."""
+        self.last_end = work.latest_end(self.last_end, until)
+        self._kernel_streams = self.kernel_streams(work, until)
         self.done_ns = until
 
-    def kernel_streams(self, rows: Rows, until: int) -> Int64s:
-        """Sorted numbers of the streams in which kernels started before ``until`` (ns). ``rows`` are operations
-        (OPERATION), sorted by their starts."""
-        rows = rows[: int(column(rows, "start").searchsorted(until, "right"))]
-        streams = distinct(streams_of(rows).compress(rows["kind"] != COPY))
+    def kernel_streams(self, work: Operations, until: int) -> Int64s:
+        """Sorted numbers of the streams in which kernels of ``work`` or before started before ``until`` (ns)."""
+        begun = slice(int(work.starts.searchsorted(until, "right")))
+        streams = distinct(work.streams[begun].compress(work.kinds[begun] != COPY))
         if np.isin(streams, self._kernel_streams).all():
             return self._kernel_streams
         return distinct(np.concatenate((self._kernel_streams, streams)))[-_MOST_KERNEL_STREAMS:]

@@ -14,19 +14,18 @@ from typing import NamedTuple
 import numpy as np
 
 from stallprobes.native.layouts.driver_calls import CallKind
+from stallprobes.watch.division.call_columns import ALLOCATES_BY_KIND, AWAITS_OR_FREES, AWAITS_WORK, flags_by_kind
 from stallprobes.watch.division.instants import (
-    ALLOCATES_BY_KIND,
     APART,
     BESIDE,
     COPY,
     LATE_FREES,
     WAITING,
+    Calls,
     Flags,
     Instants,
     Operations,
     SequenceTimes,
-    Spans,
-    ThreadCalls,
 )
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
 from stallprobes.watch.division.work_order import WorkOrder
@@ -37,12 +36,8 @@ from stallprobes.watch.intervals import FOREVER, NONE, Int64s, distinct, int64s,
 _WAITS_OF_GROUP = 8
 # Number of launches that the queue of a stream holds: a further launch waits. Measured on H200s.
 _QUEUE = 1024
-# Flags by number of CallKind: a call of this kind waits for the GPU.
-_WAITS = np.array([kind in (CallKind.WAITS, CallKind.COPIES) for kind in CallKind])
-# Flags by number of CallKind: a call of this kind frees memory, and waits for all earlier work of the GPU; a call of
-# this kind waits or frees.
-_FREES = np.array([kind is CallKind.FREES for kind in CallKind])
-_WAITS_OR_FREES = _WAITS | _FREES
+# Calls that free memory, and wait for all earlier work of the GPU.
+_FREES = flags_by_kind(CallKind.FREES)
 # Smallest number of waits (or of frees) in a slice of time that can be replayed. The replay computes how long the calls
 # between two waits (or frees) take if some calls are removed. Reason: the slice cuts off the first and the last group
 # of calls. In a slice with fewer frees, only groups with at most _WAITS_OF_GROUP waits are replayed.
@@ -76,7 +71,7 @@ class CallGroups:
         begins, lengths, parts = instants.begins, instants.ends - instants.begins, instants.parts
         borders = [
             self._borders(kind, _within(counted, instants))
-            for kind, counted in enumerate((_returned(times, _WAITS), _launched(times)))
+            for kind, counted in enumerate((_returned(times, AWAITS_WORK), _launched(times)))
         ]
         within = self._bin_borders(int(begins[0]), int(instants.ends[-1]))[1:]
         first = _groups(np.sort(np.concatenate((*borders, within))), begins)
@@ -130,7 +125,9 @@ class FreeGroups:
         begins, first = instants.begins, _groups(borders, instants.begins)
         removed = _host_waits(times, instants)
         host, gpu = _host_and_gpu(instants, removed, _works(instants))
-        waits = np.diff(_within(_returned(times, _WAITS), instants).searchsorted(np.append(begins[first], FOREVER)))
+        waits = np.diff(
+            _within(_returned(times, AWAITS_WORK), instants).searchsorted(np.append(begins[first], FOREVER))
+        )
         waits[0] += self._waits or 0
         counted = (waits <= _WAITS_OF_GROUP) | (len(borders) >= _LEAST_GROUPS)
         counted[0] &= self._waits is not None or len(borders) >= _LEAST_GROUPS
@@ -194,7 +191,7 @@ def saved_without_frees(
     allocates = _inside(times, instants, ALLOCATES_BY_KIND)
     if not allocates.any():
         return NONE, NONE
-    waits = _returned(times, _WAITS)
+    waits = _returned(times, AWAITS_WORK)
     if len(waits) < _LEAST_GROUPS:
         allocates &= ~instants.flags[LATE_FREES - WAITING]
         return instants.begins[allocates], (instants.ends - instants.begins)[allocates]
@@ -218,14 +215,13 @@ class SubmittedOrder(NamedTuple):
     factor: float = 1.0
 
     @classmethod
-    def of(cls, times: SequenceTimes, few: Flags, begin_ns: int, until_ns: int) -> SubmittedOrder | None:
+    def of(cls, times: SequenceTimes, begin_ns: int, until_ns: int) -> SubmittedOrder | None:
         """The order of the work that starts from ``begin_ns`` on and before ``until_ns``; None if that is known by the
-        order of starts. ``few``: kernels of few blocks, by operations."""
+        order of starts."""
         if not len(times.work) or (times.work.streams == times.work.streams[0]).all():
             return None
-        within = slice(*times.work.starts.searchsorted((begin_ns, until_ns)))
-        work = times.work.at(within)
-        order = WorkOrder.of(work, few[within], times.limits.launch_ns)
+        work = times.work.at(slice(*times.work.starts.searchsorted((begin_ns, until_ns))))
+        order = WorkOrder.of(work, times.limits.launch_ns)
         if order is None or len(order.lines) == len(work):
             return order and cls(order, work, until_ns)
         part_ns = int(work.starts[len(order.lines)])
@@ -279,7 +275,7 @@ class SubmittedOrder(NamedTuple):
 
     def _saved(self, times: SequenceTimes, instants: Instants, changed: WorkOrder) -> tuple[Int64s, Int64s]:
         """The time (ns) saved in groups of waits and frees, in each of which the host still waits for all work."""
-        waits, waiting = _returned(times, _WAITS_OR_FREES), _host_waits(times, instants)
+        waits, waiting = _returned(times, AWAITS_OR_FREES), _host_waits(times, instants)
         first, before = self.replayed(instants, waits, waiting)
         _, after = self._replace(order=changed).replayed(instants, waits, waiting)
         edges = np.append(instants.begins, instants.ends[-1])
@@ -310,16 +306,14 @@ def _works(instants: Instants) -> Flags:
     return works
 
 
-def _loads(least_ns: int, calls: ThreadCalls) -> Int64s:
+def _loads(least_ns: int, calls: Calls) -> Int64s:
     """When the calls began that loaded device code for at least ``least_ns``."""
-    begins, ends = calls.spans
-    chosen: Flags = (calls.kinds == int(CallKind.LOADS)) & (ends - begins >= least_ns)
-    return int64s(begins[chosen])
+    return calls.where((calls.kinds == int(CallKind.LOADS)) & (calls.lengths >= least_ns)).begins
 
 
 def _returned(times: SequenceTimes, kinds: Flags) -> Int64s:
     """When the calls of some kinds returned, in order."""
-    returned = np.concatenate([NONE, *(calls.spans.ends[kinds[calls.kinds]] for calls in times.threads.values())])
+    returned = np.concatenate([NONE, *(calls.ends[kinds[calls.kinds]] for calls in times.threads.values())])
     if len(times.threads) > 1:
         returned.sort(kind="stable")
     return returned
@@ -346,10 +340,9 @@ def _inside(times: SequenceTimes, instants: Instants, kinds: Flags) -> Flags:
     """Flags of the instants inside a call of some kinds."""
     inside = np.zeros(len(instants.begins), dtype=np.bool_)
     for calls in times.threads.values():
-        chosen = kinds[calls.kinds]
-        if chosen.any():
-            spans = Spans(calls.spans.begins[chosen], calls.spans.ends[chosen])
-            inside |= spans.contain_ascending(instants.begins)
+        chosen = calls.where(kinds[calls.kinds])
+        if len(chosen):
+            inside |= chosen.spans.contain_ascending(instants.begins)
     return inside
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.records.rows import Rows, rows_where
-from stallprobes.watch.division.call_columns import columns_of
+from stallprobes.watch.division.call_columns import AWAITS_WORK, columns_of
 from stallprobes.watch.division.instants import LEAST_GAPS, SUBMITS, WAITING
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
 from stallprobes.watch.division.pending import threads_of
@@ -150,9 +150,7 @@ class SlowdownSums:
     def _count(self, rows: Rows, kinds: Int64s, on: bool, begin_ns: int, end_ns: int) -> None:
         """Count what calls do in a window."""
         begins, ends = rows["began_ns"], rows["returned_ns"]
-        waits = (
-            ((kinds == int(CallKind.WAITS)) | (kinds == int(CallKind.COPIES))) & (begins < end_ns) & (ends > begin_ns)
-        )
+        waits = AWAITS_WORK[kinds] & (begins < end_ns) & (ends > begin_ns)
         if waits.any():
             inside = np.minimum(ends[waits], end_ns) - np.maximum(begins[waits], begin_ns)
             _add(self._waited[on], _by_function(rows_where(rows, waits), inside))

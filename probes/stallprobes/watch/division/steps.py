@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.files.codec import Document, String, Unsigned
-from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import rows_at, rows_where
 from stallprobes.watch.division.binned_sums import BinnedSums, add_at
-from stallprobes.watch.division.call_columns import by_number, columns_of, kind_if_pageable
+from stallprobes.watch.division.call_columns import AWAITS_WORK, by_number, columns_of, kind_if_pageable
 from stallprobes.watch.division.turns import TurnTimes
 from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch, NamedRange
@@ -54,9 +53,6 @@ _IN_OCTAVE = 16
 _BUCKETS = _IN_OCTAVE * 48
 # Largest number of begins of steps that are kept, the last ones.
 _MOST_BEGINS = 1 << 14
-# Flags by number of CallKind: a call of this kind blocks until GPU work has ended. A step of the program often has one
-# such call.
-_BLOCKS = np.array([kind in (CallKind.WAITS, CallKind.COPIES) for kind in CallKind])
 
 
 class Step(Document, kw_only=True):
@@ -209,9 +205,9 @@ class StepBook:
         self._add_calls(calls, begin_ns)
 
     def _add_calls(self, calls: CallBatch, begin_ns: int) -> None:
-        rows = rows_where(calls.rows, _BLOCKS[by_number(calls.functions, kind_if_pageable)][calls.rows["function"]])
+        rows = rows_where(calls.rows, AWAITS_WORK[by_number(calls.functions, kind_if_pageable)][calls.rows["function"]])
         kept = ((rows["flags"] & int(CallFlag.NESTED)) == 0) & (rows["began_ns"] >= begin_ns)
-        kept &= _BLOCKS[columns_of(rows, calls.functions)[0]]
+        kept &= AWAITS_WORK[columns_of(rows, calls.functions)[0]]
         rows = rows_where(rows, kept)
         if not len(rows):
             return

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
-from stallprobes.watch.division.instants import COPY, Flags
-from stallprobes.watch.division.pending import column, streams_of
+from stallprobes.watch.division.instants import COPY, Flags, Operations
 from stallprobes.watch.division.result import LEAST_FEW
 from stallprobes.watch.intervals import distinct, int64s
 
@@ -43,19 +41,19 @@ class StreamSums:
         # The column of each stream.
         self._columns: dict[int, int] = {}
 
-    def add(self, rows: Rows, called: Flags) -> None:
-        """Add operations (OPERATION), at their ends; of those ``called``, each has a call of its own."""
-        if not len(rows):
+    def add(self, work: Operations, called: Flags) -> None:
+        """Add operations, at their ends; of those ``called``, each has a call of its own."""
+        if not len(work):
             return
-        ends, streams = column(rows, "end"), streams_of(rows)
-        lasted = ends - column(rows, "start")
+        ends, streams = work.ends, work.streams
+        lasted = ends - work.starts
         present = distinct(streams)
         for stream in present.tolist():
             if len(self._columns) < _MOST_STREAMS:
                 self._columns.setdefault(stream, _STREAMS + len(self._columns))
         columns = [self._columns.get(stream, _STREAMS + _MOST_STREAMS) for stream in present.tolist()]
         self._sums.widen(max(columns) + 1)
-        add_at(self._sums, ends - 1, _OPERATIONS, None, called, lasted * (rows["kind"] != COPY), lasted * rows["few"])
+        add_at(self._sums, ends - 1, _OPERATIONS, None, called, lasted * (work.kinds != COPY), lasted * work.few)
         if len(columns) == 1:
             add_at(self._sums, ends - 1, columns[0], lasted)
             return

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
+from stallprobes.watch.division.call_columns import AWAITS_OR_FREES
 from stallprobes.watch.division.instants import SequenceTimes
 from stallprobes.watch.division.result import WaitShare
 from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
@@ -19,8 +19,6 @@ MOST_FUNCTIONS = 8
 # _WEIGHT: sum (ns) of the weights of its calls. A call's weight is the gap in the GPU's work in which the call
 # returned, at most the call's duration. _COLUMNS: number of columns.
 _CALLS, _TIME, _WEIGHT, _COLUMNS = range(4)
-# Flags by number of CallKind: a call of this kind waits for the GPU's work.
-_WAITING = np.array([kind in (CallKind.WAITS, CallKind.COPIES, CallKind.FREES) for kind in CallKind])
 
 
 class WaitSums:
@@ -36,13 +34,13 @@ class WaitSums:
         recorded."""
         waits = [(NONE, NONE, NONE)]
         for calls in times.threads.values():
-            places = np.flatnonzero(_WAITING[calls.kinds])
-            returned = calls.spans.ends[places]
+            places = np.flatnonzero(AWAITS_OR_FREES[calls.kinds])
+            returned = calls.ends[places]
             # At its end, a slice may leave a gap open.
             chosen = (returned >= begin_ns) & ((returned < end_ns) | ((returned == end_ns) & times.ended))
-            if chosen.any() and len(calls.functions):
+            if chosen.any():
                 places = places[chosen & times.recorded.contain(returned)]
-                waits.append((calls.spans.begins[places], calls.spans.ends[places], calls.functions[places]))
+                waits.append((calls.begins[places], calls.ends[places], calls.functions[places]))
         begins, ends, functions = map(np.concatenate, zip(*waits, strict=True))
         durations, weights = ends - begins, _weights(times, begins, ends, end_ns)
         for function in distinct(functions).tolist():

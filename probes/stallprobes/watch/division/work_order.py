@@ -39,12 +39,12 @@ class WorkOrder(NamedTuple):
     avoidable: Flags
 
     @classmethod
-    def of(cls, work: Operations, few: Flags, launch_ns: int) -> WorkOrder | None:
+    def of(cls, work: Operations, launch_ns: int) -> WorkOrder | None:
         """The order of ``work``, or of the first operations if many of it waited; None if all of it is in one line.
-        ``few``: kernels of few blocks; an operation that was submitted ``launch_ns`` before could have started."""
+        An operation that was submitted ``launch_ns`` before could have started."""
         if not len(work) or work.starts[-1] - work.starts[0] > _LONGEST_NS:
             return None
-        filling = distinct(work.streams[(work.kinds != COPY) & ~few])
+        filling = distinct(work.streams[(work.kinds != COPY) & ~work.few])
         lines = numbered(work.streams)[1] + 1
         lines[np.isin(work.streams, filling)] = 0
         if (lines == lines[0]).all():
@@ -62,7 +62,7 @@ class WorkOrder(NamedTuple):
         took, behind = ends - np.where(direct, done, starts), np.where(held, last, -1)
         waited = np.flatnonzero(held)
         first = slice(int(waited[_MOST_HELD]) if len(waited) > _MOST_HELD else None)
-        return cls(lines[first], took[first], behind[first], np.asarray(held & few & few[last])[first])
+        return cls(lines[first], took[first], behind[first], np.asarray(held & work.few & work.few[last])[first])
 
     def replayed(self, released: Int64s, groups: Int64s) -> tuple[Int64s, Int64s]:
         """Places of some operations in the order of their starts, the last of each stream in each group among them, and

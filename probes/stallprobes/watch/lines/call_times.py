@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 
 from stallprobes.records.rows import Rows
+from stallprobes.watch.division.call_columns import AWAITS_OR_FREES
 from stallprobes.watch.division.divider import ProcessDivider
-from stallprobes.watch.division.instants import NO_SPANS, CoveredTime, Flags, Spans
-from stallprobes.watch.intervals import FOREVER, NONE, Int64s, int64s
-from stallprobes.watch.lines.logged_calls import NO_CALLS, Reading, is_waiting
+from stallprobes.watch.division.instants import NO_SPANS, Calls, CoveredTime, Flags, Spans
+from stallprobes.watch.intervals import FOREVER, NONE, Int64s, int64s, numbered
+from stallprobes.watch.lines.logged_calls import NO_READING, Reading
 from stallprobes.watch.lines.second_sums import KeyedTimes, Owner
 
 # Number in place of a CallKind for the time between calls.
@@ -26,16 +26,6 @@ NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})
 # Largest number of threads for which the end of the last call is kept: the threads whose last call ended latest. The
 # same limit holds for the threads whose last sample of CPU time is kept.
 _MOST_THREADS = 1024
-
-
-class _Calls(NamedTuple):
-    """The outermost calls of some threads of a sequence, in the order of their begins; ``numbers`` are the threads'."""
-
-    members: list[int]
-    numbers: Int64s
-    functions: Int64s
-    kinds: Int64s
-    spans: Spans
 
 
 class CallLog:
@@ -57,9 +47,9 @@ class CallLog:
         self._returned: dict[int, int] = {}
         self._before_ns = self._read_ns = began_ns
         self._leader: Callable[[int], int] = int
-        self._own = NO_CALLS
-        self._unfollowed = NO_SPANS
-        self._calls: dict[int, _Calls] = {}
+        self._reading = NO_READING
+        # By leader: the calls of its threads, in the order of their begins.
+        self._calls: dict[int, Calls] = {}
         # By leader: the times in which a thread is in a call, and inside one that does not wait.
         self._active: dict[int, Spans] = {}
         self._working: dict[int, CoveredTime] = {}
@@ -80,10 +70,9 @@ class CallLog:
     def read(self, reading: Reading, divider: ProcessDivider) -> None:
         """Take the calls of the next reading."""
         self._leader = leader = divider.leader
-        self._own = calls = reading.calls
-        self._unfollowed = reading.unfollowed
+        self._reading, calls = reading, reading.calls
         self._note_clocks(reading.samples)
-        threads = {**self._returned, **reading.in_flight, **calls.places}
+        threads = {**self._returned, **reading.in_flight, **reading.places}
         groups: dict[int, list[int]] = {}
         for thread in threads:
             groups.setdefault(leader(thread), []).append(thread)
@@ -100,7 +89,7 @@ class CallLog:
             if self._ends[first] > max(self._read_ns, before.get(first, 0)):
                 self.resumed.append(first)
         self._before_ns = self._read_ns
-        self._returned.update({thread: int(calls.ends[places[-1]]) for thread, places in calls.places.items()})
+        self._returned.update({thread: int(calls.ends[places[-1]]) for thread, places in reading.places.items()})
         self._read_ns = max((self._read_ns, *self._returned.values()))
         if len(self._returned) > _MOST_THREADS:
             last = sorted(self._returned, key=lambda thread: self._returned[thread])[-_MOST_THREADS:]
@@ -130,48 +119,42 @@ class CallLog:
         return self._ends.get(self._leader(thread), 0)
 
     def _sequence(self, leader: int, members: list[int], reading: Reading) -> None:
-        calls = self._own
-        made = sorted(thread for thread in members if thread in calls.places)
         before = int64s([self._returned[thread] for thread in members if thread in self._returned])
         open_ = int64s([reading.in_flight[thread] for thread in members if thread in reading.in_flight])
-        places = np.concatenate([NONE, *(calls.places[thread] for thread in members if thread in calls.places)])
-        begins = calls.begins[places]
-        if (begins[1:] < begins[:-1]).any():
-            places = places[np.argsort(begins, kind="stable")]
-            begins = calls.begins[places]
-        ends, kinds = calls.ends[places], calls.kinds[places]
-        numbers = np.searchsorted(made, calls.threads[places]) if len(made) > 1 else np.zeros(len(places), np.int64)
-        self._calls[leader] = _Calls(made, numbers, calls.functions[places], kinds, Spans(begins, ends))
+        calls = reading.calls.at(np.concatenate([NONE, *(reading.places_of(thread) for thread in members)]))
+        if (calls.begins[1:] < calls.begins[:-1]).any():
+            calls = calls.at(np.argsort(calls.begins, kind="stable"))
+        self._calls[leader], begins, ends = calls, calls.begins, calls.ends
         self._last[leader] = int(before.max(initial=0)) or int(begins.min(initial=FOREVER))
         # In order, or nearly.
         self._active[leader] = Spans.united(
             np.concatenate([before - 1, begins, open_]), np.concatenate([before, ends, np.full_like(open_, FOREVER)])
         )
         for thread in members:
-            own = calls.places_of(thread)
-            end = int(calls.ends[own[calls.ending[own]]].max(initial=0))
+            own = reading.places_of(thread)
+            end = int(reading.calls.ends[own[reading.ending[own]]].max(initial=0))
             self._worked[thread] = max(self._worked.get(thread, 0), end)
         if len(members) > 1:
-            works = ~is_waiting(kinds)
+            works = ~AWAITS_OR_FREES[calls.kinds]
             self._working[leader] = CoveredTime(Spans.united(begins[works], ends[works]))
 
     def times(self) -> Iterator[tuple[list[Owner], KeyedTimes]]:
         """The times of the threads of each sequence inside their calls and before them, with no stack."""
         for leader, calls in self._calls.items():
-            (begins, ends), kinds = calls.spans, calls.kinds
-            inside = ends - begins
+            begins, ends, kinds = calls.begins, calls.ends, calls.kinds
+            inside, (members, numbers) = calls.lengths, numbered(calls.threads)
             if leader in self._working:
-                waits = is_waiting(kinds)
+                waits = AWAITS_OR_FREES[kinds]
                 works = self._working[leader]
                 inside[waits] -= works.during(begins[waits], ends[waits])
             last = np.maximum.accumulate(np.append(self._last[leader], ends))[:-1]
             last = np.maximum(last, self._followed_since(begins))
             gaps = np.where(self._is_first(leader, begins), np.maximum(begins - last, 0), 0)
-            gaps = self._of_those_who_work(calls, inside, gaps)
+            gaps = self._of_those_who_work(calls, members.tolist(), inside, gaps)
             yield (
-                [self.owner(thread) for thread in calls.members],
+                [self.owner(thread) for thread in members.tolist()],
                 KeyedTimes(
-                    owners=np.tile(calls.numbers, 2),
+                    owners=np.tile(numbers, 2),
                     stacks=np.zeros(2 * len(kinds), dtype=np.int64),
                     functions=np.tile(calls.functions, 2),
                     kinds=np.concatenate((kinds, np.full(len(kinds), BETWEEN, dtype=np.int64))),
@@ -182,15 +165,15 @@ class CallLog:
 
     def _followed_since(self, times: Int64s) -> Int64s:
         """Since when all calls are followed at each time; 0 for always."""
-        spans = self._unfollowed
+        spans = self._reading.unfollowed
         return np.append(0, spans.ends)[np.searchsorted(spans.begins, times, "right")]
 
-    def _of_those_who_work(self, calls: _Calls, inside: Int64s, gaps: Int64s) -> Int64s:
+    def _of_those_who_work(self, calls: Calls, members: list[int], inside: Int64s, gaps: Int64s) -> Int64s:
         """Times before calls; those of threads that slept go to the threads that worked meanwhile: between their own
         calls, however many calls of others came in between."""
-        if len(calls.members) < 2:
+        if len(members) < 2:
             return gaps
-        places_of = {thread: np.flatnonzero(calls.numbers == number) for number, thread in enumerate(calls.members)}
+        places_of = {thread: np.flatnonzero(calls.threads == thread) for thread in members}
         owned = {thread: int(gaps[places].sum()) for thread, places in places_of.items()}
         slept: dict[int, float] = {}
         worked: dict[int, float] = {}
@@ -209,7 +192,7 @@ class CallLog:
             )
             places = places_of[thread]
             between = np.zeros(len(places))
-            between[1:] = np.maximum(calls.spans.begins[places[1:]] - calls.spans.ends[places[:-1]], 0)
+            between[1:] = np.maximum(calls.begins[places[1:]] - calls.ends[places[:-1]], 0)
             if added > 0 and between.any():
                 times[places] += added * between / between.sum()
             elif owned[thread]:
@@ -229,24 +212,24 @@ class CallLog:
     def logged(self, thread: int, at: Int64s) -> tuple[Flags, Int64s]:
         """Flags of the times that are ends of outermost calls of a thread in the reading, and the kinds of these
         calls."""
-        places = self._own.places_of(thread)
+        places, calls = self._reading.places_of(thread), self._reading.calls
         if not len(places):
             return np.zeros(len(at), dtype=np.bool_), NONE
-        ends = self._own.ends[places]
+        ends = calls.ends[places]
         at_end = np.searchsorted(ends, at)
         logged = at_end < len(ends)
         logged[logged] = ends[at_end[logged]] == at[logged]
-        return logged, self._own.kinds[places[at_end[logged]]]
+        return logged, calls.kinds[places[at_end[logged]]]
 
     def polled(self, thread: int, at: Int64s) -> tuple[Flags, Int64s]:
         """Flags of the times at which a thread asks again and again whether work has ended, and the places of these
         waits among the calls of the reading."""
-        places = self._own.places_of(thread)
-        places = places[self._own.polls[places]]
+        places, calls = self._reading.places_of(thread), self._reading.calls
+        places = places[self._reading.polls[places]]
         if not len(places):
             return np.zeros(len(at), dtype=np.bool_), NONE
-        last = places[np.maximum(np.searchsorted(self._own.begins[places], at, "left") - 1, 0)]
-        inside = (self._own.begins[last] < at) & (at <= self._own.ends[last])
+        last = places[np.maximum(np.searchsorted(calls.begins[places], at, "left") - 1, 0)]
+        inside = (calls.begins[last] < at) & (at <= calls.ends[last])
         return inside, last[inside]
 
     def alone(self, thread: int, since: Int64s, at: Int64s, times: Int64s) -> Int64s:

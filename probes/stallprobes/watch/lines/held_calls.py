@@ -10,10 +10,9 @@ import numpy as np
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.call_columns import may_hold_up
-from stallprobes.watch.division.instants import LIMITS, Spans
+from stallprobes.watch.division.instants import LIMITS, Calls, Spans
 from stallprobes.watch.division.start_up import SECOND_NS, period_of
 from stallprobes.watch.intervals import Int64s, int64s
-from stallprobes.watch.lines.logged_calls import LoggedCalls
 
 # Smallest duration of an unusually long call, as a multiple of the median of its function in the same reading. The call
 # must also take at least LIMITS.blocked_ns (ns), and must not be of the kind WAITS (CallKind).
@@ -71,7 +70,7 @@ class HeldCalls:
         self._began_ns = began_ns
         self._seconds: dict[int, _Second] = {}
 
-    def add(self, calls: LoggedCalls) -> None:
+    def add(self, calls: Calls) -> None:
         """Add the outermost calls of a reading."""
         if not len(calls):
             return
@@ -139,7 +138,7 @@ class HeldCalls:
         return {key: total for key, total in pairs.items() if is_evident(key[0])}
 
 
-def _unusual(calls: LoggedCalls, places: Int64s) -> Int64s:
+def _unusual(calls: Calls, places: Int64s) -> Int64s:
     """Places, among ``places``, of calls that took many times as long as the median of their function."""
     functions = calls.functions[places]
     limits = np.zeros(len(places), dtype=np.int64)

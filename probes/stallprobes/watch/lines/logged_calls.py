@@ -1,9 +1,9 @@
-"""Columns of the calls of a reading, which are taken out of the rows once for all sums over them."""
+"""A reading's samples and calls, taken out of the rows once for all sums over them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
@@ -13,94 +13,18 @@ from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallKind, HostTask
-from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, rows_at, rows_where
-from stallprobes.watch.division.call_columns import by_number, columns_of, polls_of
+from stallprobes.watch.division.call_columns import AWAITS_WORK, by_number
 from stallprobes.watch.division.divider import ProcessDivider
-from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Flags, Spans
+from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Calls, Flags, Spans
+from stallprobes.watch.division.pending import outermost_calls
 from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s, numbered
-from stallprobes.watch.reading.process import CallBatch
+from stallprobes.watch.reading.process import NO_CALLS, NO_SAMPLES_OF_TIME, CallBatch
 
 # Property of a function: it submits work.
 _submits = attrgetter("submits")
-# Kinds of calls that wait for the GPU's work: waits, copies that block, and frees.
+# Kinds of calls that wait for the GPU's work, as AWAITS_OR_FREES.
 WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
-# Flags by number of CallKind: a call of this kind waits. The last flag is for the time between calls, whose number is
-# -1.
-_IS_WAITING = np.isin(np.arange(len(CallKind) + 1), WAITING)
-# Flags by number of CallKind: a call of this kind ends when work of the GPU has ended. The last flag is for the time
-# between calls.
-_ENDS_WORK = np.isin(np.arange(len(CallKind) + 1), (int(CallKind.WAITS), int(CallKind.COPIES)))
-
-
-def is_waiting(kinds: Int64s) -> Flags:
-    """Flags of the kinds in WAITING; BETWEEN may be among ``kinds``."""
-    return np.asarray(_IS_WAITING[kinds], dtype=np.bool_)
-
-
-@dataclass(frozen=True, eq=False)
-class LoggedCalls:
-    """The calls of a reading that no other call of their thread contains, in the order of their ends: int64[n] each.
-
-    ``holds`` is what calls of other threads may wait for (HostTask). A short copy from pageable memory did not block:
-    it was staged, so that it is of the kind SUBMITS. One to pageable memory returns only when it is done. ``ending``:
-    the work of a thread may have ended with the call. ``polls``: it is a run of queries, a wait of the last one's
-    function.
-    """
-
-    begins: Int64s
-    ends: Int64s
-    functions: Int64s
-    kinds: Int64s
-    holds: Int64s
-    threads: Int64s
-    contexts: Int64s
-    ending: Flags
-    polls: Flags
-
-    @classmethod
-    def of(cls, batch: CallBatch) -> LoggedCalls:
-        """Outermost calls of a batch."""
-        rows = batch.rows
-        rows = rows_where(rows, (rows["flags"] & int(CallFlag.NESTED)) == 0)
-        (first, last, kept), begins = polls_of(rows, batch.functions), np.array(rows["began_ns"], dtype=np.int64)
-        polls = np.zeros(len(rows), dtype=np.bool_)
-        if len(last):
-            begins[last], polls[last] = begins[first], True
-            rows, begins, polls = rows_where(rows, kept), begins[kept], polls[kept]
-        names = "returned_ns", "function", "thread", "context"
-        ends, functions, threads, contexts = (np.ascontiguousarray(rows[name], dtype=np.int64) for name in names)
-        kinds, holds = columns_of(rows, batch.functions)
-        kinds[polls] = int(CallKind.WAITS)
-        blocked = ends - begins >= LIMITS.blocked_ns
-        staged = (kinds == int(CallKind.COPIES)) & ~blocked
-        if staged.any():
-            staged &= rows["target"] != int(MemoryKind.PAGEABLE)
-            kinds[staged], holds[staged] = int(CallKind.SUBMITS), int(HostTask.NOTHING)
-        submits = by_number(batch.functions, _submits) != 0
-        ending = submits[functions] | (blocked & _ENDS_WORK[kinds])
-        return cls(begins, ends, functions, kinds, holds, threads, contexts, ending, polls)
-
-    def __len__(self) -> int:
-        return len(self.begins)
-
-    @cached_property
-    def lengths(self) -> Int64s:
-        """Duration of each call (ns)."""
-        return self.ends - self.begins
-
-    @cached_property
-    def places(self) -> Mapping[int, Int64s]:
-        """The places of the calls of each thread, in order."""
-        return dict(_by_thread(self.threads))
-
-    def places_of(self, thread: int) -> Int64s:
-        """The places of a thread's calls."""
-        return self.places.get(thread, NONE)
-
-
-# Empty table of calls.
-NO_CALLS = LoggedCalls(*(NONE,) * 7, *(np.zeros(0, dtype=np.bool_),) * 2)
 
 
 class Reading:
@@ -120,9 +44,43 @@ class Reading:
         self._rows, self._batch = rows, batch
 
     @cached_property
-    def calls(self) -> LoggedCalls:
-        """Its outermost calls."""
-        return LoggedCalls.of(self._batch)
+    def calls(self) -> Calls:
+        """Its outermost calls, in the order of their ends.
+
+        A short copy from pageable memory did not block: it was staged, so that it is of the kind SUBMITS. One to
+        pageable memory returns only when it is done.
+        """
+        calls, rows = self._outermost
+        staged = (calls.kinds == int(CallKind.COPIES)) & (calls.lengths < LIMITS.blocked_ns)
+        if staged.any():
+            staged &= rows["target"] != int(MemoryKind.PAGEABLE)
+            calls.kinds[staged], calls.holds[staged] = int(CallKind.SUBMITS), int(HostTask.NOTHING)
+        return calls
+
+    @cached_property
+    def _outermost(self) -> tuple[Calls, Rows]:
+        return outermost_calls(self._batch.rows, self._batch.functions)
+
+    @cached_property
+    def polls(self) -> Flags:
+        """Flags of the calls that are runs of queries: waits of the last query's function."""
+        calls, rows = self._outermost
+        return np.asarray(calls.begins < rows["began_ns"], dtype=np.bool_)
+
+    @cached_property
+    def ending(self) -> Flags:
+        """Flags of the calls with which the work of their thread may have ended."""
+        blocked = (self.calls.lengths >= LIMITS.blocked_ns) & AWAITS_WORK[self.calls.kinds]
+        return np.asarray(blocked | (by_number(self._batch.functions, _submits)[self.calls.functions] != 0))
+
+    @cached_property
+    def places(self) -> Mapping[int, Int64s]:
+        """The places of the calls of each thread, in order."""
+        return dict(_by_thread(self.calls.threads))
+
+    def places_of(self, thread: int) -> Int64s:
+        """The places of a thread's calls."""
+        return self.places.get(thread, NONE)
 
     @cached_property
     def samples(self) -> Mapping[int, Rows]:
@@ -142,6 +100,10 @@ class Reading:
         """The threads with samples or calls."""
         threads: list[int] = np.union1d(self._rows["thread"], distinct(int64s(self._batch.rows["thread"]))).tolist()
         return threads
+
+
+# Reading without samples and calls.
+NO_READING = Reading(NO_SAMPLES_OF_TIME.rows, NO_CALLS, {})
 
 
 def _by_thread(threads: Int64s) -> Iterator[tuple[int, Int64s]]:

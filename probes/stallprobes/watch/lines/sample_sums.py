@@ -12,13 +12,14 @@ from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.native.layouts.watch_file import SampledTime, TimeSample
 from stallprobes.records.rows import Rows, joined
 from stallprobes.watch.division.binned_sums import Times
+from stallprobes.watch.division.call_columns import AWAITS_OR_FREES
 from stallprobes.watch.division.divider import ProcessDivider
-from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Spans
+from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Calls, Spans
 from stallprobes.watch.division.start_up import SECOND_NS, periods_in, times_of
 from stallprobes.watch.intervals import FOREVER, Int64s, int64s, numbered
 from stallprobes.watch.lines.call_times import BETWEEN, NOTHING_IN_FLIGHT, CallLog
 from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp
-from stallprobes.watch.lines.logged_calls import WAITING, LoggedCalls, Reading, is_waiting
+from stallprobes.watch.lines.logged_calls import WAITING, Reading
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
@@ -189,11 +190,11 @@ class SampleSums:
             self._times.add(owners, made)
         if reading.samples:
             self._note_entered(reading.samples, reading.calls)
-            self._note_left(reading.samples, reading.calls)
+            self._note_left(reading)
             self._note_holders(reading.samples)
             self._add_samples(reading.samples, reading.calls)
 
-    def _note_entered(self, samples: Mapping[int, Rows], calls: LoggedCalls) -> None:
+    def _note_entered(self, samples: Mapping[int, Rows], calls: Calls) -> None:
         if len(samples) < 2 and not (calls.threads[1:] != calls.threads[:-1]).any():
             return
         for thread, rows in samples.items():
@@ -214,9 +215,10 @@ class SampleSums:
                     entered[caller, function] += int(ns)
                     self._entered[thread, stack] = entered
 
-    def _note_left(self, samples: Mapping[int, Rows], calls: LoggedCalls) -> None:
-        for thread, rows in samples.items():
-            own = calls.places_of(thread)
+    def _note_left(self, reading: Reading) -> None:
+        calls = reading.calls
+        for thread, rows in reading.samples.items():
+            own = reading.places_of(thread)
             rows = rows[rows["sampled"] == int(SampledTime.BETWEEN)]
             if not len(own) or not len(rows):
                 continue
@@ -237,7 +239,7 @@ class SampleSums:
                 for holder, stack, ns in zip(*columns, strict=True):
                     sums[holder, stack] += ns
 
-    def _add_samples(self, samples: Mapping[int, Rows], calls: LoggedCalls) -> None:
+    def _add_samples(self, samples: Mapping[int, Rows], calls: Calls) -> None:
         counts = [len(mine) for mine in samples.values()]
         ends = zip(samples, counts, np.cumsum(counts).tolist(), strict=True)
         parts = [(thread, slice(end - count, end)) for thread, count, end in ends]
@@ -253,7 +255,7 @@ class SampleSums:
             kinds[part][polled], functions[part][polled] = int(CallKind.WAITS), calls.functions[polls]
             since[part][polled], lengths[part][polled] = calls.begins[polls], calls.lengths[polls]
         kinds[between] = BETWEEN
-        waits = is_waiting(kinds)
+        waits = AWAITS_OR_FREES[kinds]
         # A sampled wait stands for its number of waits of the same duration.
         whole = np.where(counted, np.minimum(weights * lengths.astype(np.float64), _MOST_NS), weights)
         times = int64s(whole)

@@ -15,7 +15,7 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import GPU_WORK, RecordKind
 from stallprobes.native.layouts.driver_calls import Waits, function_of
 from stallprobes.native.layouts.watch_file import WatchRecord
-from stallprobes.records.rows import CALL, DRIVER_CALL, OVERHEAD, OWNER, TENURE, WORK, Rows
+from stallprobes.records.rows import CALL, DRIVER_CALL, OVERHEAD, OWNER, TENURE, WORK, Rows, of_kinds
 from stallprobes.records.timeline import TimelineLosses
 from stallprobes.traces.trace import (
     OpenCall,
@@ -45,8 +45,6 @@ MOST_FUNCTIONS = 64
 # Distance between the ranges of context numbers of two processes in a trace. Reason: each process numbers its contexts
 # from 1, and the numbers would collide without the ranges.
 _CONTEXT_DISTANCE = 1_000_000
-# Kinds of records of work on the GPU.
-_WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
 # Largest number of bytes of a copy or fill in a trace. A larger number is replaced by this limit.
 _MOST_BYTES = 1 << 53
 # A process: its id, and how many programs it has executed before.
@@ -238,7 +236,7 @@ class _ProcessPart:
         self._store = RecordStore()
         self._store.add(RecordBatch(kept.records.rows(dtype_of(WatchRecord)), kept.names, 0, 0))
         rows = self._rows = self._store.rows
-        self._work = rows[np.isin(rows["kind"], _WORK_KINDS) & (rows["end"] >= rows["start"])]
+        self._work = rows[of_kinds(rows, *GPU_WORK) & (rows["end"] >= rows["start"])]
         self._names = {thread.id: thread.name for thread in kept.process.threads}
         self._named = Counter(self._names.values())
         self._book = book
