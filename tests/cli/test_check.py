@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -544,3 +545,20 @@ def test_a_check_that_was_interrupted_at_once_replaces_no_file(
     assert ended.value.code == 130
     assert "nothing was measured, and no file was written" in capsys.readouterr().err
     assert file.read_bytes() == b"the check before"
+
+
+def test_a_check_that_does_not_ask_for_the_end_in_time_shows_its_results_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(*_: object) -> Matrix:
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            while True:
+                signal.pause()
+        return matrices.made_up(11).changed(interrupted=True)
+
+    monkeypatch.setattr(check, "_measure", measured)
+    with pytest.raises(SystemExit) as ended:
+        check.command(["--sim", "--quick"])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.endswith("stallscope: interrupted; the results so far are shown\n")

@@ -151,6 +151,9 @@ def command(
         if chosen is None and UNUSUAL in fail_on:
             _require_reference(_gpu_model(engine))
         matrix = _measure(planned, engine, seed, interrupt, progress)
+        if matrix.interrupted:
+            # The request is answered, also if it ended the measurement as a KeyboardInterrupt.
+            interrupt.stop_requested()
         if hostname is not None:
             matrix = matrix.changed(fingerprint={**matrix.fingerprint, "hostname": hostname})
         comparison, unusual, errors = None, None, []

@@ -84,6 +84,9 @@ def command(
     traces: list[TitledTrace] = []
     with InterruptHandler() as interrupt, Suspension(), Progress() as progress:
         result = _measure(chosen, trace_s, traces.append, interrupt, progress)
+        if result.interrupted:
+            # The request is answered, also if it ended the measurement as a KeyboardInterrupt.
+            interrupt.stop_requested()
         with interrupt.deferred():
             writers = {
                 output_files.TRACE: partial(_write_trace, result, traces, force),
