@@ -648,7 +648,10 @@ def _operations(sequence: SequenceDivision) -> str:
 def _at_most(figure: Figure) -> str:
     if not figure.is_known:
         return f"a part that is not known ({100 * figure.low:.0f} to {100 * figure.high:.0f} %)"
-    return "less than 1 %" if _is_small(figure) else f"at most {figure_text(figure)}"
+    if _is_small(figure):
+        return "less than 1 %"
+    # The figure would be "at most 0 %", with an interval that says something else.
+    return f"between 0 and {percent(figure.high)}" if figure.share < _LEAST_LIMIT else f"at most {figure_text(figure)}"
 
 
 def _is_small(figure: Figure) -> bool:

@@ -341,6 +341,11 @@ def test_figures_have_intervals_where_not_all_of_the_time_was_recorded() -> None
     shared = sequence(engine_known=False, price=Figure(0.0, 0.0, 0.001))
     assert figures_text(shared).startswith("The GPU works for it or for others 30 %")
     assert figures_text(shared).endswith("Its waits cost less than 1 % of the time.")
+    wide = shared.changed(price=Figure(0.001, 0.0, 0.14))
+    assert "Its waits cost between 0 and 14 % of the time" in figures_text(wide)
+    assert "Its waits cost at most 2 % (0 to 14) of the time" in figures_text(
+        wide.changed(price=Figure(0.02, 0.0, 0.14))
+    )
 
 
 def test_start_up_and_end_are_a_paragraph_of_their_own() -> None:
