@@ -2,8 +2,8 @@
  * the budget.
  *
  * A program that makes few records and calls has no windows: its records are always on. Else they are on for a share of
- * the time. Only the thread that decodes records switches them, never one of the program, behind a gate
- * (gate.c), and never after the process began to exit: switching then ended programs with a segmentation fault.
+ * the time. Only the thread that decodes records switches them, never one of the program, behind a gate (gate.c), and
+ * never after the process began to exit: switching then ended programs with a segmentation fault.
  *
  * Where callbacks alone take much of the budget, those of frequent calls are off in windows without records, which are
  * quiet then. Records that come while a callback is off have no owner, or a wrong one (CUPTI 13.5); calls are numbered
@@ -73,8 +73,8 @@ enum {
      * returned, for a few ms at most. Reason: a call may be in flight for seconds only because other threads take a lock
      * again and again (an H200: cuStreamCreate beside threads that launch). */
     REFUSED_MS = 1000,
-    /* Number of tenths of a millisecond that a switch waits for the end of a flush: most flushes take less than a tenth of
-     * this time (H200s). Not by the clock, which stands still where a test replays a program. */
+    /* Number of tenths of a millisecond that a switch waits for the end of a flush, which takes 0.2 to 1.5 ms, rarely 10,
+     * or seconds (an H200). Not by the clock, which stands still where a test replays a program. */
     FLUSH_PATIENCE = 50,
 };
 /* Largest cost (share of the time) with which records are always on: the program would not notice the cost. */

@@ -67,7 +67,7 @@ def outermost_calls(rows: Rows, functions: Mapping[int, str]) -> tuple[Calls, Ro
     kinds, holds = columns_of(rows, functions)
     first, last, kept = polls_of(rows, functions)
     calls = Calls(
-        begins=np.array(rows["began_ns"]),
+        begins=np.array(rows["began_ns"], dtype=np.int64),
         ends=column(rows, "returned_ns"),
         threads=threads_of(rows),
         contexts=column(rows, "context"),
