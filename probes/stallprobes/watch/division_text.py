@@ -283,7 +283,8 @@ def _gpu_clause(sequence: SequenceDivision) -> str:
     """Why a sequence is GPU-bound, by the shares of the phase that the verdict is of; "" if no reason is known."""
     bound: BoundTime = sequence.phases[0] if sequence.phases else sequence
     if bound.gpu.share >= GPU_LIMIT:
-        return Bound.GPU.traits.clause
+        copies = not sequence.phases and 2 * sequence.share(Part.COPIES) > bound.gpu.share
+        return "the GPU copies nearly all the time" if copies else Bound.GPU.traits.clause
     if bound.gpu.share >= bound.host.share:
         return "its GPU work takes longer than the host's"
     if any(function_of(wait.function).kind is CallKind.FREES for wait in sequence.waits):
@@ -392,7 +393,7 @@ def kernel_text(kernel: KernelTime, sequence: SequenceDivision, whole: bool = Fa
     With their ``whole`` name, else with what a person recognises of it.
     """
     name = (kernel.name if whole else kernel_label(kernel.name)) or "kernels without a name"
-    rate = kernel.count * 1e9 / max(sequence.covered_ns, 1)
+    rate = sequence.per_second(kernel.count)
     number = format_count(round(rate)) if rate >= 1 else three(rate)
     blocks = [format_count(count) for count in dict.fromkeys((kernel.least_blocks, kernel.most_blocks))]
     spread = duration_ns(kernel.deviation_ns)
@@ -634,7 +635,7 @@ def _communication(sequence: SequenceDivision) -> str:
 
 def _operations(sequence: SequenceDivision) -> str:
     """The rate of kernels, copies and fills in a sentence, and whether the kernels are small; "" without any."""
-    rate = 1e9 * sequence.operations / sequence.covered_ns if sequence.covered_ns else 0.0
+    rate = sequence.per_second(sequence.operations)
     small = ""
     if sequence.few_blocks >= _LEAST_SMALL and sequence.gpu.share >= CAUSE_LIMIT:
         small = (

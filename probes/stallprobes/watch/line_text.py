@@ -127,6 +127,8 @@ _DEVICE_WAITS = ("cuCtxSynchronize", "cuCtxSynchronize_v2")
 _DEVICE_REMEDY = "It waits for the work of other threads too: wait for a stream or an event of its own instead."
 # Remedy for lines of a GPU-bound sequence, and for waits with a small price.
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."
+# Remedy in place of _GPU_REMEDY if the host works nearly all the time too.
+_BOTH_REMEDY = "The GPU and the host both work nearly all the time: less work for one of them alone gains little."
 # Remedy in place of _GPU_REMEDY if the GPU works in kernels of few blocks.
 _SMALL_REMEDY = (
     "The GPU has work meanwhile, but most of it is unused: kernels of more blocks, as by larger batches, or kernels "
@@ -355,6 +357,8 @@ def _compiles(compiler: DeviceCompiler, sequence: ProgramSequence) -> str:
 
 
 def _gpu_remedy(sequence: ProgramSequence) -> str:
+    if sequence.verdict is Bound.GPU and sequence.second in (Bound.HOST, Bound.SUBMISSION):
+        return _BOTH_REMEDY
     return _SMALL_REMEDY if sequence.few_blocks >= LEAST_FEW else _GPU_REMEDY
 
 

@@ -61,7 +61,7 @@ def kernel_lines(findings: WatchFindings | None, width: int, height: int) -> lis
 def _row(
     kernel: KernelTime, sequence: ProgramSequence, columns: Sequence[tuple[str, int, int]], names: int, places: int
 ) -> Line:
-    rate = kernel.count * 1e9 / max(sequence.covered_ns, 1)
+    rate = sequence.per_second(kernel.count)
     blocks = [format_count(count) for count in dict.fromkeys((kernel.least_blocks, kernel.most_blocks)) if count]
     figures = {
         "share": percent(kernel.share),

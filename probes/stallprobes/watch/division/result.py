@@ -124,7 +124,8 @@ class BoundTime(Document, kw_only=True):
     verdict: Annotated[Bound, _BOUND] = Bound.UNKNOWN
     second: Bound | None = None
     """Another verdict that holds, or whose limit is at most 0.05 away; host beside a sleep, where the host computes for
-    15 % of the time or more that the GPU does not hide; asleep beside host, where the host sleeps for 15 % of the time
+    15 % of the time or more that the GPU does not hide; host or submission beside gpu, where the host works as long as
+    the GPU, nearly; asleep beside host, where the host sleeps for 15 % of the time
     or more between calls, or may do so."""
     host: Figure = NOT_KNOWN
     """Share of the time in which the sequence did not wait for the GPU (h). A free is the host's own time, and so is a
@@ -269,6 +270,9 @@ class SequenceDivision(BoundTime, kw_only=True):
     before CPython 3.11 and from 3.14 on, or where the memory cannot be read."""
     recorded: Share = 0.0
     """Share of the time that is covered, less than 1 too where a sample of it is divided."""
+    pace: Ratio = 1.0
+    """How much it does in all time, by how much it does in as much of the covered time, in which records may make it
+    slower."""
     alone: bool = False
     """Whether no other sequence of the process submits to the GPU."""
     engine_known: bool = False
@@ -320,6 +324,10 @@ class SequenceDivision(BoundTime, kw_only=True):
     def steady_ns(self) -> int:
         """The covered time without its end (ns)."""
         return self.covered_ns - self.parts.get(Part.END, 0)
+
+    def per_second(self, count: int) -> float:
+        """How many a second there are in all time where the covered time has ``count``."""
+        return count * self.pace * 1e9 / self.covered_ns if self.covered_ns else 0.0
 
     def share(self, *parts: Part) -> float:
         """The share (0 to 1) of some parts in the covered time without its end."""

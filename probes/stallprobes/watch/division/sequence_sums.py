@@ -54,6 +54,7 @@ from stallprobes.watch.division.phases import phases_of
 from stallprobes.watch.division.result import (
     CAUSE_LIMIT,
     CLOSE,
+    GPU_LIMIT,
     LEAST_AWAITED,
     PRICE_ERROR,
     SIDES,
@@ -311,6 +312,15 @@ class SequenceSums:
             and computing_gain(sleeps, host.share, gpu.share) >= CAUSE_LIMIT
         ):
             second = Bound.HOST
+        # The GPU and the host both work nearly all the time, and neither waits for the other.
+        if (
+            second is None
+            and verdict is Bound.GPU
+            and host.share >= max(GPU_LIMIT, gpu.share - CLOSE)
+            and full < CAUSE_LIMIT
+            and not frees
+        ):
+            second = Bound.SUBMISSION if submits > host.share / 2 else Bound.HOST
         may_wait = min(spins, self.cpu.most_busy(times)) + min(asleep, self.cpu.most_asleep(times))
         possible = 1 - max(host.share - may_wait, beside.share)
         if is_vague(host, gpu):
@@ -339,6 +349,7 @@ class SequenceSums:
             queue_full=full,
             alone=alone,
             recorded=recorded,
+            pace=slowdown.pace,
             engine_known=engine_known,
             may_wait=may_wait,
             interpreter=min(sleeps.interpreter, 1.0),

@@ -36,12 +36,16 @@ _PATTERNS = {
     DeviceCompiler.NVRTC: r"/libnvrtc[-.\w]*\.so[.\d]*\n",
 }
 _COMPILERS = re.compile("|".join(f"(?P<{name.name}>{pattern})" for name, pattern in _PATTERNS.items()))
+# Pattern of the module bodies of these packages. What a module body runs belongs to the import, and compiles nothing.
+_IMPORTS = re.compile(rf"/(?:torch|triton|jax|cupy|numba)/.*{_SEPARATOR}<module>$")
 
 
 def compiler_of(frames: Iterable[tuple[str, str]]) -> DeviceCompiler | None:
     """The outermost compiler among ``frames``, each a file and a function, innermost first; None without one."""
     found = None
     for file, function in frames:
-        if match := _COMPILERS.search(f"{file}{_SEPARATOR}{function}"):
+        if _IMPORTS.search(f"{file}{_SEPARATOR}{function}"):
+            found = None
+        elif match := _COMPILERS.search(f"{file}{_SEPARATOR}{function}"):
             found = DeviceCompiler[str(match.lastgroup)]
     return found
