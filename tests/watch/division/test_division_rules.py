@@ -23,7 +23,15 @@ from stallprobes.watch.division.instants import (
 )
 from stallprobes.watch.division.parts import BOUNDS, NUMBERS, ORDER, PARTS, Bound, Part
 from stallprobes.watch.division.pending import communicate
-from stallprobes.watch.division.result import PRICE_ERROR, WaitShare, because_of_host, bounds_of, is_vague, price_of
+from stallprobes.watch.division.result import (
+    PRICE_ERROR,
+    WaitShare,
+    because_of_host,
+    beside_gpu,
+    bounds_of,
+    is_vague,
+    price_of,
+)
 from stallprobes.watch.division.sequences import MOST_THREADS, SequenceBook
 from stallprobes.watch.division.wait_sums import limited
 from stallprobes.watch.intervals import Int64s, int64s
@@ -461,3 +469,21 @@ def test_no_cause_gains_more_than_a_busy_thread_has_left_for_which_it_sleeps(
 )
 def test_who_is_busy_may_limit_the_program(sleeps: Sleeps, limited: bool) -> None:
     assert keeps_busy(sleeps) is limited
+
+
+@pytest.mark.parametrize(
+    ("host", "gpu", "queue_full", "submitting", "second"),
+    [
+        (0.94, 0.97, 0.0, 0.3, Bound.HOST),
+        (0.94, 0.97, 0.0, 0.6, Bound.SUBMISSION),
+        # The GPU works for longer by more than is close, or the host does not work nearly all the time.
+        (0.91, 0.98, 0.0, 0.3, None),
+        (0.88, 0.91, 0.0, 0.3, None),
+        # Its launches wait for room in the queue.
+        (0.97, 0.99, 0.2, 0.9, None),
+    ],
+)
+def test_a_host_that_works_as_long_as_the_gpu_is_the_second_verdict(
+    host: float, gpu: float, queue_full: float, submitting: float, second: Bound | None
+) -> None:
+    assert beside_gpu(host, gpu, queue_full, submitting) is second

@@ -266,6 +266,10 @@ def test_a_step_has_its_parts_in_time() -> None:
     ("changes", "reason"),
     [
         ({"gpu": Figure(0.95, 0.95, 0.95)}, ": the GPU works nearly all the time."),
+        (
+            {"gpu": Figure(0.95, 0.95, 0.95), "parts": {Part.COPIES: 60, Part.KERNELS: 35, Part.HOST: 5}},
+            ": the GPU copies nearly all the time.",
+        ),
         ({"gpu": Figure(0.8, 0.8, 0.8), "host": Figure(0.6, 0.6, 0.6)}, ": its GPU work takes longer than the host's."),
         (
             {"waits": (WaitShare(function="cuMemFreeHost", calls=9, ns=9, share=1.0),)},

@@ -1079,6 +1079,8 @@ def test_a_gpu_that_is_mostly_unused_needs_larger_kernels() -> None:
     assert remedy_text(line(), process_with(), divided(Bound.GPU)).endswith(
         "only less work for it makes the program faster."
     )
+    both = remedy_text(line(), process_with(), divided(Bound.GPU).changed(second=Bound.HOST, few_blocks=0.9))
+    assert both.startswith("The GPU and the host both work nearly all the time")
 
 
 def test_where_the_program_waits_outside_calls_the_remedy_is_that_of_a_wait() -> None:

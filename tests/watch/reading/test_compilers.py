@@ -56,3 +56,14 @@ def test_the_outermost_compiler_counts() -> None:
     assert compiler_of(frames) is DeviceCompiler.TORCH
     assert compiler_of(frames[:1] + frames[2:]) is DeviceCompiler.TRITON
     assert compiler_of(frames[2:]) is None
+
+
+def test_a_module_that_is_imported_compiles_nothing() -> None:
+    imported = [
+        (f"{LIBRARY}/torch/_dynamo/symbolic_convert.py", "InstructionTranslator"),
+        (f"{LIBRARY}/torch/_dynamo/symbolic_convert.py", "<module>"),
+        ("/home/me/train.py", "<module>"),
+    ]
+    assert compiler_of(imported) is None
+    # A program that compiles in its own module body does.
+    assert compiler_of([(f"{LIBRARY}/torch/_inductor/graph.py", "run"), *imported[2:]]) is DeviceCompiler.TORCH

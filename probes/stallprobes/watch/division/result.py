@@ -449,6 +449,14 @@ def because_of_host(
     return Bound.HOST, verdict if verdict is Bound.WAIT else second if second is Bound.WAIT else None
 
 
+def beside_gpu(host: float, gpu: float, queue_full: float, submitting: float) -> Bound | None:
+    """The second verdict about a GPU-bound sequence whose host works nearly all the time too, as long as the GPU; None
+    if the host works less, or waits in its launches for room in the queue."""
+    if host < max(GPU_LIMIT, gpu - CLOSE) or queue_full >= CAUSE_LIMIT:
+        return None
+    return Bound.SUBMISSION if submitting > host / 2 else Bound.HOST
+
+
 def price_of(host: Figure, gpu: Figure, gain: float, least: float, most: float) -> Figure:
     """The price of waiting, which gains ``gain``, or from ``least`` to ``most`` by other ways to reckon, by the shares
     of time in which the host did not wait and in which the GPU worked."""

@@ -54,7 +54,6 @@ from stallprobes.watch.division.phases import phases_of
 from stallprobes.watch.division.result import (
     CAUSE_LIMIT,
     CLOSE,
-    GPU_LIMIT,
     LEAST_AWAITED,
     PRICE_ERROR,
     SIDES,
@@ -62,6 +61,7 @@ from stallprobes.watch.division.result import (
     KernelTime,
     SequenceDivision,
     because_of_host,
+    beside_gpu,
     bounds_of,
     hides_waits,
     is_vague,
@@ -312,15 +312,8 @@ class SequenceSums:
             and computing_gain(sleeps, host.share, gpu.share) >= CAUSE_LIMIT
         ):
             second = Bound.HOST
-        # The GPU and the host both work nearly all the time, and neither waits for the other.
-        if (
-            second is None
-            and verdict is Bound.GPU
-            and host.share >= max(GPU_LIMIT, gpu.share - CLOSE)
-            and full < CAUSE_LIMIT
-            and not frees
-        ):
-            second = Bound.SUBMISSION if submits > host.share / 2 else Bound.HOST
+        if verdict is Bound.GPU and second is None and not frees:
+            second = beside_gpu(host.share, gpu.share, full, submits)
         may_wait = min(spins, self.cpu.most_busy(times)) + min(asleep, self.cpu.most_asleep(times))
         possible = 1 - max(host.share - may_wait, beside.share)
         if is_vague(host, gpu):
