@@ -87,7 +87,7 @@ _LEAST_KERNELS = 0.3
 # The same of a sequence of which the report says what limits its kernels, where that is known.
 _LEAST_LIMITED = 0.05
 # Verdicts that make a sequence's kernels the most important part of its time.
-_BOUND_BY_KERNELS = (Bound.GPU, Bound.GAPS, Bound.STREAMS, Bound.SHARED, Bound.COMMUNICATION)
+_BOUND_BY_KERNELS = (Bound.GPU, Bound.GAPS, Bound.HELD, Bound.STREAMS, Bound.SHARED, Bound.COMMUNICATION)
 # Largest number of kernels that the report lists of a sequence. _MOST_KERNELS: with a verdict of _BOUND_BY_KERNELS.
 # _FEW_KERNELS: with another verdict. _MOST_KERNELS_IN_FULL: with --full.
 _MOST_KERNELS, _FEW_KERNELS, _MOST_KERNELS_IN_FULL = 5, 3, 20

@@ -110,7 +110,7 @@ _LEAST_START_UP = 0.01
 # managed memory. _MANY_DISK_FAULTS: page faults that read from a disk, each of which takes 0.1 ms or more.
 _MANY_FAULTS, _MANY_DISK_FAULTS = 200, 20
 # Verdicts whose reason is the GPU's work, not what the host does: they name no task of a library.
-_OF_GPU = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.STREAMS)
+_OF_GPU = (Bound.GPU, Bound.GAPS, Bound.HELD, Bound.COMMUNICATION, Bound.SHARED, Bound.STREAMS)
 # What a host that sleeps in a module of Python's library waits for, by the path of the module.
 _AWAITED = {
     "another thread of its process": re.compile(r"/python3[^/]*/(?:threading|queue)\.py$"),
@@ -196,6 +196,9 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
     if sequence.verdict is Bound.UNKNOWN:
         share = sequence.share(Part.UNKNOWN)
         short = f"What bounds {who} is not known"
+        if (kernel := sequence.endless) is not None:
+            name = kernel_label(kernel.name) or "one of its kernels"
+            return f"{short}: {name} runs all the time, and no record says whether it works or waits.", f"{short}."
         if share <= MOST_UNKNOWN and sequence.divided and sequence.vague:
             long = "longer" if sequence.needed_ns is None else f"for {_about(sequence.needed_ns)} or longer"
             return f"{short}: {_too_little(sequence.recorded)}. Watch it {long}, or with --cost 100.", f"{short}."
@@ -364,6 +367,7 @@ def ranks_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
 def figures_text(sequence: SequenceDivision) -> str:
     """Figures behind a verdict, in sentences: g, h and the price of waiting, each with its interval."""
     works = "The GPU works for it" if sequence.engine_known else "The GPU works for it or for others"
+    works = "The GPU works for it, or waits for host functions," if sequence.verdict is Bound.HELD else works
     return (
         f"{works} {figure_text(sequence.gpu)} of the time{_communication(sequence)}; {figure_text(sequence.host)} of "
         f"the time the host does not wait for the GPU. Its waits cost {_at_most(sequence.price)} of the time"

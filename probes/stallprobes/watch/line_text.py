@@ -117,6 +117,11 @@ _OF_CALLS = (*_OF_OTHERS, *OTHER_THREAD)
 _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."
 # Remedy for lines of a sequence whose GPU mostly goes from one small kernel to the next.
 _GAPS_REMEDY = "The GPU has work meanwhile: fewer and larger kernels make the program faster, as by fusion."
+# Remedy for lines of a sequence whose GPU mostly waits for host functions in its streams.
+_HELD_REMEDY = (
+    "The GPU waits meanwhile for functions on the host (cuLaunchHostFunc): make them shorter, or have them wake a "
+    "thread that does their work beside the GPU's."
+)
 # Remedy for lines of a sequence whose GPUs wait for each other.
 _TURNS_REMEDY = "Have its GPUs work at the same time: a pipeline of small batches, or a batch for each GPU."
 # Remedy for lines of a copy-bound sequence whose GPU always works, but for copies that block.
@@ -296,6 +301,8 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
         return _TURNS_REMEDY
     if sequence.verdict is Bound.GAPS:
         return _GAPS_REMEDY
+    if sequence.verdict is Bound.HELD:
+        return _HELD_REMEDY
     if sequence.verdict is Bound.GPU:
         # The program is no faster without such a wait, but what comes behind it is.
         by_waits = line.waits.share > max(line.between.share, line.calls.share)

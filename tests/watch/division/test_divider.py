@@ -347,6 +347,24 @@ def test_between_the_kernels_of_a_graph_the_gpu_is_occupied() -> None:
     assert one.price.share < 0.04
 
 
+def test_a_kernel_that_runs_all_the_time_is_no_proof_that_the_gpu_works() -> None:
+    # One kernel polls memory, while the host computes and submits a fill each 2 ms.
+    end = 6_000_000
+    calls = [Call(LAUNCH, 0, 5_000, 1, ((10_000, end * 1_000, KERNEL),))]
+    calls += [
+        Call(LAUNCH, at * 1_000, at * 1_000 + 5_000, 1, ((at * 1_000 + 9_000, at * 1_000 + 10_000, COPY),))
+        for at in range(2_000, end - 2_000, 2_000)
+    ]
+    divider = ProcessDivider()
+    (reading,) = readings(calls, [end * 1_000], 1)
+    divider.feed(*reading, ended=True)
+    found = divider.division()
+    assert found is not None
+    (one,) = found.sequences
+    assert min(one.gpu.share, one.host.share) > 0.99
+    assert (one.verdict, one.second) == (Bound.UNKNOWN, None)
+
+
 def test_a_thread_that_polls_waits() -> None:
     # A kernel of 5 ms that is asked for each 20 µs, then 3 ms on the host.
     calls, begin = [], 0

@@ -313,6 +313,27 @@ def test_the_verdict_names_threads_reason_and_what_is_close_to_it() -> None:
     )
 
 
+def test_a_kernel_that_does_not_end_is_said_in_place_of_a_verdict() -> None:
+    kernel = KernelTime(
+        name="serve(int*)", share=1.0, count=1, mean_ns=8 * SECOND, deviation_ns=0, least_blocks=1, most_blocks=1,
+        threads=32, registers=16,
+    )  # fmt: skip
+    busy = Figure(1.0, 0.97, 1.0)
+    fields = {"verdict": Bound.UNKNOWN, "gpu": busy, "parts": {Part.KERNELS: 9 * SECOND}, "covered_ns": 9 * SECOND}
+    polls = sequence(**fields, host=busy, kernels=(kernel,))
+    assert verdict_text(polls, process_of(polls)) == (
+        "What bounds MainThread is not known: serve runs all the time, and no record says whether it works or waits."
+    )
+    assert sequence(**fields, host=busy, kernels=(kernel.changed(mean_ns=3 * SECOND, count=3),)).endless is None
+    # A host that waits for the kernel is bound by it.
+    assert sequence(**fields, host=Figure(0.1, 0.05, 0.15), kernels=(kernel,)).endless is None
+
+
+def test_rates_are_those_of_all_time() -> None:
+    slowed = sequence(operations=12_300, covered_ns=SECOND, pace=2.0)
+    assert " 24 600 operations a second run on it." in figures_text(slowed)
+
+
 @pytest.mark.parametrize(
     ("low", "recorded", "how"),
     [(0.2, 0.5, "for 50 s or longer"), (0.2, 0.01, "for 38 minutes or longer"), (0.0, 0.01, "longer")],

@@ -1083,6 +1083,30 @@ def test_a_gpu_that_is_mostly_unused_needs_larger_kernels() -> None:
     assert both.startswith("The GPU and the host both work nearly all the time")
 
 
+@pytest.mark.parametrize(
+    ("function", "between_ns", "verdict", "second"),
+    [
+        ("cuLaunchHostFunc", 2_000_000, Bound.HELD, None),
+        ("cuStreamAddCallback", 2_000_000, Bound.HELD, None),
+        # The GPU itself needs as long.
+        ("cuLaunchHostFunc", 100_000, Bound.GAPS, Bound.GPU),
+        (LAUNCH, 2_000_000, Bound.GAPS, Bound.GPU),
+    ],
+)
+def test_work_that_waits_for_host_functions_in_its_stream_is_no_work_of_small_kernels(
+    function: str, between_ns: int, verdict: Bound, second: Bound | None
+) -> None:
+    calls = call_batch([slow(function, 1000 * number, 1000 * number + 10) for number in range(1, 5)])
+    parts = {Part.BETWEEN: between_ns, Part.KERNELS: 500_000}
+    division = divided(Bound.GAPS, second=Bound.GPU, parts=parts, covered_ns=sum(parts.values()), operations=10)
+    (found,) = lines_of(
+        sums_of([Sampled(1010, 2000, 500, LAUNCH, between=True)], calls), at_ns(0), (division,), STACKS, one_sequence
+    )
+    assert (found.verdict, found.second) == (verdict, second)
+    said = "The GPU waits meanwhile for functions on the host"
+    assert remedy_text(line(), process_with(found), found).startswith(said) is (verdict is Bound.HELD)
+
+
 def test_where_the_program_waits_outside_calls_the_remedy_is_that_of_a_wait() -> None:
     made = line(between=LineTime(share=0.5, function=LAUNCH))
     outside = WaitShare(function=OUTSIDE_NAME, calls=9, ns=9, share=1.0)

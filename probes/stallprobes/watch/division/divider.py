@@ -35,7 +35,7 @@ from stallprobes.watch.division.instants import (
     united,
 )
 from stallprobes.watch.division.outside_waits import NO_WAITS, OUTSIDE, OUTSIDE_NAME, OutsideWaits
-from stallprobes.watch.division.parts import Part
+from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.pending import (
     LOADING,
     SubmittedCalls,
@@ -717,7 +717,10 @@ class ProcessDivider:
         if step is not None and (found is not None or len(self._process.windows)):
             # Where records are switched, single steps are slow because of that.
             step = step.changed(slow_ns=None)
-        return division.changed(step=step, growth=growth, kernels=sequence.kernels(times, self._kernel_names))
+        division = division.changed(step=step, growth=growth, kernels=sequence.kernels(times, self._kernel_names))
+        if division.verdict is Bound.GPU and division.endless is not None:
+            return division.changed(verdict=Bound.UNKNOWN, second=None)
+        return division
 
     def _knows_engine(self, device: int) -> bool:
         """True if times in which others have a GPU are known."""

@@ -29,10 +29,10 @@ _POLLED = -3
 # Name in place of a function's name, for a wait for the GPU outside calls.
 OUTSIDE_NAME = "code outside calls"
 # Shortest gap (ns) between two calls of a thread that can be a wait for the GPU. After a call by which the GPU wakes a
-# thread (_WAKES), the limit is _LEAST_WORK_NS.
+# thread (HOST_FUNCTIONS), the limit is _LEAST_WORK_NS.
 _LEAST_GAP_NS = 100_000
 # If the GPU work ends less than this time (ns) after the beginning of a gap between calls, the gap is no wait. After a
-# call in _WAKES, a gap that is shorter than this time is no wait either.
+# call in HOST_FUNCTIONS, a gap that is shorter than this time is no wait either.
 _LEAST_WORK_NS = 20_000
 # Error (ns) of the clocks of the records. If GPU work ends at most this time after a gap between calls, the work counts
 # as ended in the gap. The error also enters the standard error of the slope (see _LEAST_SLOPE).
@@ -49,7 +49,7 @@ _LEAST_SLOPE = -0.75
 # slope is above 0 if inputs with longer GPU work also take the host longer.
 _MOST_SLOPE = 0.35
 # Number of standard errors that are subtracted from the slope before the comparison with _LEAST_SLOPE. If the GPU wakes
-# the thread (_WAKES) and the thread sleeps, the standard errors are added.
+# the thread (HOST_FUNCTIONS) and the thread sleeps, the standard errors are added.
 _DEVIATIONS = 3.0
 # Variance (ms²) that is added to the variance of the work's duration. Reason: the slope is computed with this sum as
 # the divisor, and the variance of the duration may be 0.
@@ -60,13 +60,13 @@ _LEAST_SCATTER = 1e-9
 _COMPUTING_SLOPE = -0.5
 # Largest ratio of two times at which gaps between calls can be waits: GPU work in the gaps, divided by the thread's
 # time awake outside calls. Reason: a thread that polls for the GPU is awake while the GPU works. The limit does not
-# apply if no time awake is known, or if the GPU wakes the thread (_WAKES).
+# apply if no time awake is known, or if the GPU wakes the thread (HOST_FUNCTIONS).
 _MOST_WORK_PER_AWAKE = 1.25
 # Functions by which GPU work calls a function on the host, which may wake a thread.
-_WAKES = ("cuLaunchHostFunc", "cuStreamAddCallback")
-# Gaps after calls in _WAKES are waits if the thread sleeps for at least this share of the GPU work's duration. The gaps
-# are still no waits if the slope (see _LEAST_SLOPE) shows that the host computes. With less sleep, both limits of the
-# slope decide.
+HOST_FUNCTIONS = ("cuLaunchHostFunc", "cuStreamAddCallback")
+# Gaps after calls in HOST_FUNCTIONS are waits if the thread sleeps for at least this share of the GPU work's duration.
+# The gaps are still no waits if the slope (see _LEAST_SLOPE) shows that the host computes. With less sleep, both limits
+# of the slope decide.
 _LEAST_ASLEEP = 0.8
 # Columns of the sums of gaps: times in ns.
 # _WORKED: time in which GPU work runs.
@@ -172,7 +172,7 @@ class OutsideWaits:
         self._origin_ns = begin_ns if self._origin_ns < 0 else self._origin_ns
         self._wakes, self._queries = (
             int64s([number for number, name in functions.items() if name.startswith(names)])
-            for names in (_WAKES, QUERIES)
+            for names in (HOST_FUNCTIONS, QUERIES)
         )
         found, work = {}, (operations.threads, operations.returned, operations.ends)
         for thread, calls in threads.items():

@@ -112,6 +112,7 @@ class Bound(StrEnum):
     COMMUNICATION = "communication"
     TURNS = "turns"
     GAPS = "gaps"
+    HELD = "held"
     GPU = "gpu"
     OWN_SLEEP = "own-sleep"
     CHILD = "child"
@@ -147,6 +148,9 @@ BOUNDS = {
     Bound.COMMUNICATION: Traits("communication-bound", "kernels that communicate take the time", "warn"),
     Bound.TURNS: Traits("bound by GPUs in turn", "while one of its GPUs works, the others wait", "warn"),
     Bound.GAPS: Traits("bound by small kernels", "the GPU spends much of its time between them", "warn"),
+    Bound.HELD: Traits(
+        "bound by host functions", "its GPU work waits in its streams for functions on the host", "warn"
+    ),
     Bound.GPU: Traits("GPU-bound", "the GPU works nearly all the time", "good"),
     Bound.WAIT: Traits("wait-bound", "the host waits for the GPU and then the GPU for the host", "warn"),
     Bound.OWN_SLEEP: Traits("bound by its own sleep", "it sleeps for a time that it sets itself", "warn"),

@@ -53,6 +53,10 @@ LEAST_AWAITED = 0.05
 # Smallest share of kernels of few blocks (see FEW_BLOCKS) in the time of all kernels for two conclusions. The
 # conclusions are that kernels of different streams could run at the same time, and that larger kernels are the remedy.
 LEAST_FEW = 0.8
+# Limits (shares of a sequence's time) for a kernel that does not end: whether it computes or waits for the host, no
+# record says. _ENDLESS: smallest duration of the kernel. _BESIDE_ENDLESS: smallest time in which the host does not wait
+# for the GPU; with less, it waits for the kernel.
+_ENDLESS, _BESIDE_ENDLESS = 0.75, 0.5
 # Error (share of the time) of the price of waiting, in addition to the errors of the figures behind the price.
 # Measured: without their waits, random programs gained 0 to 3 percentage points more or less than the price (H200). The
 # programs were run or replayed without their waits.
@@ -84,21 +88,23 @@ _BEHIND_HOST = (
 _BOUND = about(
     "What bounds the sequence, the first of these that holds. shared: others' time-slices take 15 % of the time. "
     "loading, allocation, lock, copy: without it the program would take 15 % less time at most, by the longer of the "
-    "host's and the GPU's time that remains. own-sleep, child, input, thread: so without its sleep for a time that it "
-    "sets, for the end of a child process, for data while a child process is busy for half of that, or for another "
-    "thread of its process. streams: so where kernels of few blocks did not wait for those of other streams. turns: "
-    "so where its GPUs did not wait for each other. Of these, gaps and wait, it is the one that gains most. "
-    "communication: kernels that communicate take 30 %. gaps: "
-    "the time between kernels takes 15 %, and the GPU that much longer than the host. gpu: the GPU works 90 % beside "
-    "them, or launches find the queue full 15 %. idle: the sequence sleeps half of the time or more for data from "
-    "outside its process. asleep: the GPU waits for the host half of the time or more while the host sleeps, and is "
-    "not ready to run, or for longer than its waits cost. cpus: so it does 15 % while the host is ready to run and "
-    "has no CPU. wait: the price of waiting is 15 % or more. Else gpu, or communication where most of it is that, "
-    "where the GPU works for more of the time than the host does not wait; submission: more than half of the time in "
-    "which the host does not wait is inside calls that submit; asleep: half of it or more the host sleeps; host. host "
-    "too, in place of its sleep or waits, where garbage collection or compilers of device code take half of the time "
-    "without GPU work and more than these cost. unknown: more than 5 % of the time is not known, or the interval of "
-    "the host's or the GPU's share spans more than 0.4, and the GPU's does not begin at 0.9."
+    "host's and the GPU's time that remains. own-sleep, child, input, thread: so without its sleep for a time that "
+    "it sets, for the end of a child process, for data while a child process is busy for half of that, or for "
+    "another thread of its process. streams: so where kernels of few blocks did not wait for those of other streams. "
+    "turns: so where its GPUs did not wait for each other. Of these, gaps and wait, it is the one that gains most. "
+    "communication: kernels that communicate take 30 %. gaps: the time between kernels takes 15 %, and the GPU that "
+    "much longer than the host. held: so where that is 20 us or more for each operation, and the sequence has "
+    "functions of the host called in its streams. gpu: the GPU works 90 % beside them, or launches find the queue "
+    "full 15 %. idle: the sequence sleeps half of the time or more for data from outside its process. asleep: the "
+    "GPU waits for the host half of the time or more while the host sleeps, and is not ready to run, or for longer "
+    "than its waits cost. cpus: so it does 15 % while the host is ready to run and has no CPU. wait: the price of "
+    "waiting is 15 % or more. Else gpu, or communication where most of it is that, where the GPU works for more of "
+    "the time than the host does not wait; submission: more than half of the time in which the host does not wait is "
+    "inside calls that submit; asleep: half of it or more the host sleeps; host. host too, in place of its sleep or "
+    "waits, where garbage collection or compilers of device code take half of the time without GPU work and more "
+    "than these cost. unknown: more than 5 % of the time is not known, or the interval of the host's or the GPU's "
+    "share spans more than 0.4, and the GPU's does not begin at 0.9, or one kernel runs for most of the time while "
+    "the host does not wait, in place of gpu."
 )
 
 
@@ -312,6 +318,15 @@ class SequenceDivision(BoundTime, kw_only=True):
     def _sampled(self) -> tuple[Figure, Figure]:
         """Its figures with the intervals that come from samples of the time."""
         return Figure(self.host.share, min(self.host.low + self.may_wait, 1.0), self.host.high), self.gpu
+
+    @property
+    def endless(self) -> KernelTime | None:
+        """A kernel that runs for most of the time at once while the host does something else, such as one that polls
+        memory for requests; None without one, and where the program has phases."""
+        if self.phases or self.host.share < _BESIDE_ENDLESS:
+            return None
+        least_ns = max(_ENDLESS * self.steady_ns, 1)
+        return next((kernel for kernel in self.kernels if kernel.mean_ns >= least_ns), None)
 
     @property
     def could_overlap(self) -> bool:

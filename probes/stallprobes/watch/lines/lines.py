@@ -12,7 +12,8 @@ from stallprobes.files.codec import attributes
 from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, family_of
 from stallprobes.native.layouts.watch_file import STACKS
 from stallprobes.watch.division.binned_sums import Figure, Times
-from stallprobes.watch.division.parts import Bound
+from stallprobes.watch.division.outside_waits import HOST_FUNCTIONS
+from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import CAUSE_LIMIT, GPU_LIMIT, GrowingLine, SequenceDivision, because_of_host
 from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.held_calls import FunctionCalls, HeldSum
@@ -38,13 +39,16 @@ from stallprobes.watch.reading.library_tasks import LibraryTask, is_part
 MOST_LINES = 50
 # Half-width of a 95 % interval of the normal distribution, in standard deviations.
 _DEVIATIONS = 1.96
+# Shortest mean time (ns) between GPU operations that host functions in the streams explain. Between kernels, the GPU
+# itself needs 0.8 to 1.3 us (see least_gaps.py), and 10 us or more only between large graphs.
+_LEAST_HELD_NS = 20_000
 # Kinds of time at a line of the program. _WAITS: time inside calls that wait for the GPU. _CALLS: time inside other
 # calls. _BETWEEN: time between calls.
 _WAITS, _CALLS, _BETWEEN = range(3)
 # Verdicts for which the lines of a sequence are ordered by their whole time instead of their cost. Reason: with these
 # verdicts, host time by itself costs nothing, or its cost is not known. The same holds where the host waits for copies
 # that do not block and keep the GPU busy.
-_COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
+_COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.HELD, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
 # Smallest number of samples with a place in the code from which the places of similar samples are estimated. Similar
 # samples have the same thread, function and kind of call. With fewer samples, the similar samples remain without a
 # place.
@@ -283,10 +287,14 @@ class _Read:
         for key, sample in samples.since(begin_ns, ended, within).items():
             self._sums.setdefault(key.thread, []).append((key, sample))
         self._held = samples.held_since(begin_ns, within)
-        self._loads = samples.loads_since(begin_ns, ended, within)
+        self._loads = samples.calls_since(begin_ns, ended, within, lambda key: key.kind == int(CallKind.LOADS))
+        self._host_functions = samples.calls_since(begin_ns, ended, within, self._calls_host)
         self._waits: dict[int, dict[SampleKey, float]] = {}
         for key, calls in samples.waits_since(begin_ns, ended, within).items():
             self._waits.setdefault(key.thread, {})[key] = calls
+
+    def _calls_host(self, key: SampleKey) -> bool:
+        return self._functions.get(key.function, "").startswith(HOST_FUNCTIONS)
 
     @property
     def thread_ids(self) -> Iterable[int]:
@@ -343,6 +351,7 @@ class _Read:
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
         own_lock = min(sum(line.own_lock for line in lines), 1.0)
         division = _with_lock(with_compilers(division, lines), own_lock)
+        division = _with_host_functions(division, sum(map(self._host_functions.__getitem__, threads)))
         return ProgramSequence(
             **attributes(division, SequenceDivision),
             samples=whole.samples,
@@ -542,6 +551,15 @@ def _with_lock(division: SequenceDivision, own_lock: float) -> SequenceDivision:
     if division.verdict is not Bound.ASLEEP or own_lock < max(CAUSE_LIMIT, (1 - division.gpu.share) / 2):
         return division
     return _with_verdict(division, Bound.THREAD, division.second)
+
+
+def _with_host_functions(division: SequenceDivision, calls: int) -> SequenceDivision:
+    """A division that is bound by the functions of the host which its GPU work calls in ``calls`` calls, where the time
+    between its operations is longer than the GPU needs."""
+    between_ns = division.parts.get(Part.BETWEEN, 0)
+    if division.verdict is not Bound.GAPS or not calls or between_ns < _LEAST_HELD_NS * division.operations:
+        return division
+    return _with_verdict(division, Bound.HELD, None if division.second is Bound.GPU else division.second)
 
 
 def _with_verdict(division: _Division, verdict: Bound, second: Bound | None) -> _Division:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 
 import numpy as np
 
@@ -137,13 +137,15 @@ class SampleSums:
             waits.update({each: total.samples * part / sum(parts.values()) for each, part in parts.items()})
         return waits
 
-    def loads_since(self, begin_ns: int, ended: bool = False, within: Set[int] | None = None) -> Counter[int]:
-        """Number of calls of each thread that load device code since a time, as ``since``."""
-        loads: Counter[int] = Counter()
+    def calls_since(
+        self, begin_ns: int, ended: bool, within: Set[int] | None, chosen: Callable[[SampleKey], bool]
+    ) -> Counter[int]:
+        """Number of the ``chosen`` calls of each thread since a time, as ``since``."""
+        calls: Counter[int] = Counter()
         for key, total in self._times.since(begin_ns, self._log.ended if ended else frozenset(), within).items():
-            if key.kind == int(CallKind.LOADS):
-                loads[key.thread] += total.samples
-        return loads
+            if chosen(key):
+                calls[key.thread] += total.samples
+        return calls
 
     def entered_before(self, thread: int, stack: int) -> Mapping[tuple[int, int], int]:
         """How long (ns) the samples of a thread with a stack stand for by the last call of another thread before them,
