@@ -13,7 +13,7 @@ CAUSES = {
     "gpu": "kernels", "wait": "waits", "lock": "locks", "copy": "copies", "unknown": "", "cpus": "CPUs",
     "own-sleep": "own sleep", "child": "compiling",
     # The report's "asleep" and "thread" do not say for what the host waits.
-    "asleep": "host", "thread": "input or locks", "streams": "queued",
+    "asleep": "host", "thread": "input or locks", "streams": "queued", "held": "queued",
 }  # fmt: skip
 # Cause of a report without a verdict.
 _NO_VERDICT = ""

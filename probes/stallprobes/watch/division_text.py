@@ -367,7 +367,8 @@ def ranks_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
 def figures_text(sequence: SequenceDivision) -> str:
     """Figures behind a verdict, in sentences: g, h and the price of waiting, each with its interval."""
     works = "The GPU works for it" if sequence.engine_known else "The GPU works for it or for others"
-    works = "The GPU works for it, or waits for host functions," if sequence.verdict is Bound.HELD else works
+    if sequence.verdict is Bound.HELD and sequence.share(Part.BETWEEN) >= CAUSE_LIMIT:
+        works += ", or waits for host functions,"
     return (
         f"{works} {figure_text(sequence.gpu)} of the time{_communication(sequence)}; {figure_text(sequence.host)} of "
         f"the time the host does not wait for the GPU. Its waits cost {_at_most(sequence.price)} of the time"

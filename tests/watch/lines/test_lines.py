@@ -1107,6 +1107,19 @@ def test_work_that_waits_for_host_functions_in_its_stream_is_no_work_of_small_ke
     assert remedy_text(line(), process_with(found), found).startswith(said) is (verdict is Bound.HELD)
 
 
+@pytest.mark.parametrize(
+    ("copies", "copying_ns", "verdict"),
+    [(4, 30_000, Bound.HELD), (40, 30_000, Bound.COPY), (4, 500_000, Bound.COPY)],
+)
+def test_a_copy_that_blocks_behind_a_host_function_waits_for_that(copies: int, copying_ns: int, verdict: Bound) -> None:
+    calls = call_batch([slow("cuLaunchHostFunc", 1000 * number, 1000 * number + 10) for number in range(1, 5)])
+    parts = {Part.COPY: 2_000_000, Part.COPIES: copying_ns}
+    waits = (WaitShare(function=COPY, calls=copies, ns=2_000_000, share=1.0),)
+    division = divided(Bound.COPY, parts=parts, covered_ns=sum(parts.values()), operations=4, waits=waits)
+    (found,) = lines_of(sums_of((), calls), at_ns(0), (division,), STACKS, one_sequence)
+    assert found.verdict is verdict
+
+
 def test_where_the_program_waits_outside_calls_the_remedy_is_that_of_a_wait() -> None:
     made = line(between=LineTime(share=0.5, function=LAUNCH))
     outside = WaitShare(function=OUTSIDE_NAME, calls=9, ns=9, share=1.0)

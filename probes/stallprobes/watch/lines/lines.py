@@ -39,9 +39,12 @@ from stallprobes.watch.reading.library_tasks import LibraryTask, is_part
 MOST_LINES = 50
 # Half-width of a 95 % interval of the normal distribution, in standard deviations.
 _DEVIATIONS = 1.96
-# Shortest mean time (ns) between GPU operations that host functions in the streams explain. Between kernels, the GPU
-# itself needs 0.8 to 1.3 us (see least_gaps.py), and 10 us or more only between large graphs.
+# Shortest mean time (ns) that host functions in the streams explain: between GPU operations, or of a copy that blocks.
+# Between kernels, the GPU itself needs 0.8 to 1.3 us (see least_gaps.py), and 10 us or more only between large graphs.
 _LEAST_HELD_NS = 20_000
+# Smallest ratio of the time in which copies block outside their work to the work, at which host functions explain it.
+# Staging takes up to about four times as long as the work.
+_MUCH_LONGER = 20
 # Kinds of time at a line of the program. _WAITS: time inside calls that wait for the GPU. _CALLS: time inside other
 # calls. _BETWEEN: time between calls.
 _WAITS, _CALLS, _BETWEEN = range(3)
@@ -304,6 +307,7 @@ class _Read:
     def sequence(self, division: SequenceDivision) -> ProgramSequence:
         """A sequence with its lines."""
         threads = division.threads
+        division = _with_host_functions(division, sum(map(self._host_functions.__getitem__, threads)))
         functions, stacks = self._functions, self._stacks
         mine = [each for thread in dict.fromkeys(threads) for each in self._sums.get(thread, ())]
         places: dict[StackFrame | None, _LineSum] = {}
@@ -351,7 +355,6 @@ class _Read:
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
         own_lock = min(sum(line.own_lock for line in lines), 1.0)
         division = _with_lock(with_compilers(division, lines), own_lock)
-        division = _with_host_functions(division, sum(map(self._host_functions.__getitem__, threads)))
         return ProgramSequence(
             **attributes(division, SequenceDivision),
             samples=whole.samples,
@@ -554,10 +557,17 @@ def _with_lock(division: SequenceDivision, own_lock: float) -> SequenceDivision:
 
 
 def _with_host_functions(division: SequenceDivision, calls: int) -> SequenceDivision:
-    """A division that is bound by the functions of the host which its GPU work calls in ``calls`` calls, where the time
-    between its operations is longer than the GPU needs."""
-    between_ns = division.parts.get(Part.BETWEEN, 0)
-    if division.verdict is not Bound.GAPS or not calls or between_ns < _LEAST_HELD_NS * division.operations:
+    """A division that is bound by the functions of the host which its GPU work calls in ``calls`` calls: where the time
+    between its operations is longer than the GPU needs, or where about each copy that blocks has such a function, and
+    takes far longer than its work."""
+    between_ns, blocking_ns = (division.parts.get(part, 0) for part in (Part.BETWEEN, Part.COPY))
+    copies = sum(wait.calls for wait in division.waits if family_of(wait.function) is CallFamily.COPY)
+    held = {
+        Bound.GAPS: between_ns >= _LEAST_HELD_NS * division.operations,
+        Bound.COPY: 2 * calls >= copies
+        and blocking_ns >= max(_LEAST_HELD_NS * copies, _MUCH_LONGER * division.parts.get(Part.COPIES, 0)),
+    }
+    if not calls or not held.get(division.verdict, False):
         return division
     return _with_verdict(division, Bound.HELD, None if division.second is Bound.GPU else division.second)
 
