@@ -52,7 +52,7 @@ TRUTHS = {
     "grad_norms": {"MainThread": Bound.HOST},
     "graph_replay": {"MainThread": Bound.GPU},
     "half_to_float": {"MainThread": Bound.COPY},
-    "held_stream": {"MainThread": Bound.COPY},
+    "held_stream": {"MainThread": Bound.HELD},
     "light_beside_heavy": {"MainThread": Bound.SHARED},
     "mask_select": {"MainThread": Bound.WAIT},
     "memory_limit": {"MainThread": Bound.ALLOCATION},
