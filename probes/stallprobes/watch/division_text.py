@@ -198,7 +198,10 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         short = f"What bounds {who} is not known"
         if (kernel := sequence.endless) is not None:
             name = kernel_label(kernel.name) or "one of its kernels"
-            return f"{short}: {name} runs all the time, and no record says whether it works or waits.", f"{short}."
+            return (
+                f"{short}: {name} runs nearly all the time, and no record says whether it works or waits.",
+                f"{short}.",
+            )
         if share <= MOST_UNKNOWN and sequence.divided and sequence.vague:
             long = "longer" if sequence.needed_ns is None else f"for {_about(sequence.needed_ns)} or longer"
             return f"{short}: {_too_little(sequence.recorded)}. Watch it {long}, or with --cost 100.", f"{short}."
@@ -287,7 +290,7 @@ def _gpu_clause(sequence: SequenceDivision) -> str:
     bound: BoundTime = sequence.phases[0] if sequence.phases else sequence
     if bound.gpu.share >= GPU_LIMIT:
         copies = not sequence.phases and 2 * sequence.share(Part.COPIES) > bound.gpu.share
-        return "the GPU copies nearly all the time" if copies else Bound.GPU.traits.clause
+        return f"{Bound.GPU.traits.clause}, most of it in copies" if copies else Bound.GPU.traits.clause
     if bound.gpu.share >= bound.host.share:
         return "its GPU work takes longer than the host's"
     if any(function_of(wait.function).kind is CallKind.FREES for wait in sequence.waits):

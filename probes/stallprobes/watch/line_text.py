@@ -17,7 +17,7 @@ from stallprobes.watch.attribution.wait_cause import OTHER_THREAD, WaitCause, ca
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.outside_waits import OUTSIDE_NAME
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.result import LEAST_FEW
+from stallprobes.watch.division.result import GPU_LIMIT, LEAST_FEW
 from stallprobes.watch.division_text import figure_text, moves_pages, percent
 from stallprobes.watch.lines.lines import copies_always, count_alike
 from stallprobes.watch.lines.places import PACKAGES, place_of
@@ -364,7 +364,7 @@ def _compiles(compiler: DeviceCompiler, sequence: ProgramSequence) -> str:
 
 
 def _gpu_remedy(sequence: ProgramSequence) -> str:
-    if sequence.verdict is Bound.GPU and sequence.second in (Bound.HOST, Bound.SUBMISSION):
+    if min(sequence.gpu.share, sequence.host.share) >= GPU_LIMIT and sequence.second in (Bound.HOST, Bound.SUBMISSION):
         return _BOTH_REMEDY
     return _SMALL_REMEDY if sequence.few_blocks >= LEAST_FEW else _GPU_REMEDY
 

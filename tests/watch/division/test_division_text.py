@@ -268,7 +268,7 @@ def test_a_step_has_its_parts_in_time() -> None:
         ({"gpu": Figure(0.95, 0.95, 0.95)}, ": the GPU works nearly all the time."),
         (
             {"gpu": Figure(0.95, 0.95, 0.95), "parts": {Part.COPIES: 60, Part.KERNELS: 35, Part.HOST: 5}},
-            ": the GPU copies nearly all the time.",
+            ": the GPU works nearly all the time, most of it in copies.",
         ),
         ({"gpu": Figure(0.8, 0.8, 0.8), "host": Figure(0.6, 0.6, 0.6)}, ": its GPU work takes longer than the host's."),
         (
@@ -322,7 +322,8 @@ def test_a_kernel_that_does_not_end_is_said_in_place_of_a_verdict() -> None:
     fields = {"verdict": Bound.UNKNOWN, "gpu": busy, "parts": {Part.KERNELS: 9 * SECOND}, "covered_ns": 9 * SECOND}
     polls = sequence(**fields, host=busy, kernels=(kernel,))
     assert verdict_text(polls, process_of(polls)) == (
-        "What bounds MainThread is not known: serve runs all the time, and no record says whether it works or waits."
+        "What bounds MainThread is not known: serve runs nearly all the time, and no record says whether it works or "
+        "waits."
     )
     assert sequence(**fields, host=busy, kernels=(kernel.changed(mean_ns=3 * SECOND, count=3),)).endless is None
     # A host that waits for the kernel is bound by it.

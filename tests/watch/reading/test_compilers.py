@@ -65,5 +65,8 @@ def test_a_module_that_is_imported_compiles_nothing() -> None:
         ("/home/me/train.py", "<module>"),
     ]
     assert compiler_of(imported) is None
+    # A program of its own in a folder of such a name is none of these packages.
+    trains = [(f"{LIBRARY}/torch/_inductor/graph.py", "run"), ("/home/me/torch/train.py", "<module>")]
+    assert compiler_of(trains) is DeviceCompiler.TORCH
     # A program that compiles in its own module body does.
     assert compiler_of([(f"{LIBRARY}/torch/_inductor/graph.py", "run"), *imported[2:]]) is DeviceCompiler.TORCH

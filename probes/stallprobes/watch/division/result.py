@@ -94,17 +94,17 @@ _BOUND = about(
     "turns: so where its GPUs did not wait for each other. Of these, gaps and wait, it is the one that gains most. "
     "communication: kernels that communicate take 30 %. gaps: the time between kernels takes 15 %, and the GPU that "
     "much longer than the host. held: so where that is 20 us or more for each operation, and the sequence has "
-    "functions of the host called in its streams. gpu: the GPU works 90 % beside them, or launches find the queue "
-    "full 15 %. idle: the sequence sleeps half of the time or more for data from outside its process. asleep: the "
-    "GPU waits for the host half of the time or more while the host sleeps, and is not ready to run, or for longer "
-    "than its waits cost. cpus: so it does 15 % while the host is ready to run and has no CPU. wait: the price of "
-    "waiting is 15 % or more. Else gpu, or communication where most of it is that, where the GPU works for more of "
-    "the time than the host does not wait; submission: more than half of the time in which the host does not wait is "
-    "inside calls that submit; asleep: half of it or more the host sleeps; host. host too, in place of its sleep or "
-    "waits, where garbage collection or compilers of device code take half of the time without GPU work and more "
-    "than these cost. unknown: more than 5 % of the time is not known, or the interval of the host's or the GPU's "
-    "share spans more than 0.4, and the GPU's does not begin at 0.9, or one kernel runs for most of the time while "
-    "the host does not wait, in place of gpu."
+    "functions of the host called in its streams, or where copies block behind such functions. gpu: the GPU works 90 "
+    "% beside them, or launches find the queue full 15 %. idle: the sequence sleeps half of the time or more for "
+    "data from outside its process. asleep: the GPU waits for the host half of the time or more while the host "
+    "sleeps, and is not ready to run, or for longer than its waits cost. cpus: so it does 15 % while the host is "
+    "ready to run and has no CPU. wait: the price of waiting is 15 % or more. Else gpu, or communication where most "
+    "of it is that, where the GPU works for more of the time than the host does not wait; submission: more than half "
+    "of the time in which the host does not wait is inside calls that submit; asleep: half of it or more the host "
+    "sleeps; host. host too, in place of its sleep or waits, where garbage collection or compilers of device code "
+    "take half of the time without GPU work and more than these cost. unknown: more than 5 % of the time is not "
+    "known, or the interval of the host's or the GPU's share spans more than 0.4, and the GPU's does not begin at "
+    "0.9, or one kernel runs for most of the time while the host does not wait, in place of gpu."
 )
 
 
@@ -323,7 +323,7 @@ class SequenceDivision(BoundTime, kw_only=True):
     def endless(self) -> KernelTime | None:
         """A kernel that runs for most of the time at once while the host does something else, such as one that polls
         memory for requests; None without one, and where the program has phases."""
-        if self.phases or self.host.share < _BESIDE_ENDLESS:
+        if self.phases or self.host.share < _BESIDE_ENDLESS or self.gpu.share < _ENDLESS:
             return None
         least_ns = max(_ENDLESS * self.steady_ns, 1)
         return next((kernel for kernel in self.kernels if kernel.mean_ns >= least_ns), None)

@@ -80,8 +80,7 @@ class Slowdown(NamedTuple):
 
     ``added`` is by how much its calls took longer, ``slower`` how much of its time it would not have taken without
     records. ``waits`` are the shares of its time inside calls that wait, with records and without, None where that is
-    not known. ``off`` is the share of all time without records. ``known``: it was measured. ``pace`` is how much it
-    does in all time, by how much it does in as much time with records.
+    not known. ``off`` is the share of all time without records. ``known``: it was measured.
     """
 
     added: float = 0.0
@@ -90,7 +89,11 @@ class Slowdown(NamedTuple):
     off: float = 0.0
     present: float = 0.0
     known: bool = False
-    pace: float = 1.0
+
+    @property
+    def pace(self) -> float:
+        """How much it does in all time, by how much it does in as much time with records."""
+        return 1 + self.off * self.slower / (1 - self.slower)
 
 
 # Slowdowns of a sequence without measurements, and of a sequence whose records are never switched.
@@ -186,15 +189,13 @@ class SlowdownSums:
         # Without a measure of it: as if the program never waited.
         slower = min(max(1 - with_records / without, 0.0), added * _MOST_SLOWER, 0.9) if without else added
         known = waits[_ON].keys() <= followed and sum(waits[_ON].values()) >= _LEAST_WAITS
-        off = self._ns[_OFF] / sum(self._ns.values())
         return Slowdown(
             added,
             slower,
             (sum(waits[_ON].values()), sum(waits[_OFF].values())) if known else None,
-            off,
+            self._ns[_OFF] / sum(self._ns.values()),
             self._present(rates[_OFF]),
             known=True,
-            pace=1 + off * (without / with_records - 1) if min(with_records, without) > 0 else 1 / (1 - off * slower),
         )
 
     def _present(self, rates: Mapping[int, float]) -> float:

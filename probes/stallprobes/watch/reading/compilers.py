@@ -36,8 +36,11 @@ _PATTERNS = {
     DeviceCompiler.NVRTC: r"/libnvrtc[-.\w]*\.so[.\d]*\n",
 }
 _COMPILERS = re.compile("|".join(f"(?P<{name.name}>{pattern})" for name, pattern in _PATTERNS.items()))
-# Pattern of the module bodies of these packages. What a module body runs belongs to the import, and compiles nothing.
-_IMPORTS = re.compile(rf"/(?:torch|triton|jax|cupy|numba)/.*{_SEPARATOR}<module>$")
+# Pattern of the module bodies of the compilers' packages. What such a body runs belongs to the import, and compiles
+# nothing.
+_IMPORTS = re.compile(
+    rf"/(?:site|dist)-packages/(?:torch/(?:_dynamo|_inductor)|triton|jax|cupy|numba)/.*{_SEPARATOR}<module>$"
+)
 
 
 def compiler_of(frames: Iterable[tuple[str, str]]) -> DeviceCompiler | None:
